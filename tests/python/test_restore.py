@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -156,6 +157,21 @@ def test_versions_and_times(place: str) -> None:
         admin.seq_at(place, datetime.now())  # noqa: DTZ005
     with pytest.raises(siltstone.NotFound):
         admin.versions("memory://nothing")
+
+
+def test_a_damaged_version_is_not_listed(url: str, caplog: pytest.LogCaptureFixture) -> None:
+    with siltstone.open(url) as db:
+        for day in (b"1", b"2", b"3"):
+            db[b"day"] = day
+            db.flush(memtable=True)
+    whole = admin.versions(url)
+    damaged = whole[len(whole) // 2]
+    manifest = Path(url.removeprefix("file://"), "manifest", f"{damaged.id:020}.manifest")
+    manifest.write_bytes(manifest.read_bytes()[:-1])
+    with caplog.at_level(logging.WARNING, "siltstone.admin"):
+        assert admin.versions(url) == [one for one in whole if one.id != damaged.id]
+    assert f"manifest={damaged.id}" in caplog.text
+    assert admin.seq_at(url, datetime.now(UTC) + timedelta(seconds=1)) == whole[-1].seq
 
 
 def run(*arguments: str):

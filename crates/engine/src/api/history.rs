@@ -18,6 +18,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+/// Target of log lines.
+const TARGET: &str = "siltstone.admin";
+
 /// Number of manifests that are read concurrently.
 const READ_AT_ONCE: usize = 32;
 
@@ -57,7 +60,8 @@ pub fn versions(env: &Env, deadline: Duration) -> BoxFuture<'_, Result<Vec<KeptV
     .boxed()
 }
 
-/// All retained manifests, in ascending order of their ids.
+/// All retained manifests that can be read, in ascending order of their ids. One that is damaged is
+/// no version that can be opened; the log names it.
 async fn kept(objects: &Objects) -> Result<Vec<Arc<Manifest>>> {
     let (listing, ids) = objects.list_run(ManifestId::NONE, &mut ReadAhead::default()).await?;
     let Some(newest) = listing.newest else { return Err(absent(objects).await?) };
@@ -67,7 +71,15 @@ async fn kept(objects: &Objects) -> Result<Vec<Arc<Manifest>>> {
     let mut wanted: BTreeSet<ManifestId> = ids.into_iter().filter(above).collect();
     let pinned = newest.checkpoints.iter().map(|one| one.manifest_id);
     wanted.extend(pinned.filter(|id| *id < newest.id));
-    let read = stream::iter(wanted).map(|id| objects.manifest(id)).buffered(READ_AT_ONCE);
+    let read = async |id| match objects.manifest(id).await {
+        Err(error) if error.kind() == ErrorKind::Corruption => {
+            let error = error.to_string();
+            log::warn!(target: TARGET, "event=version_skipped manifest={id} error={error:?}");
+            Ok(None)
+        }
+        read => read,
+    };
+    let read = stream::iter(wanted).map(read).buffered(READ_AT_ONCE);
     let found: Vec<Option<Arc<Manifest>>> = read.try_collect().await?;
     // Skip manifests that were deleted meanwhile, and those of another database.
     let own = found.into_iter().flatten().filter(|one| one.database == newest.database);
