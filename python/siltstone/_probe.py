@@ -7,9 +7,14 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from siltstone import _display, _native
+from siltstone._numbers import size_of
 from siltstone._open import StoreOptionsSource, Url, _store, _text, hidden
+from siltstone.options import Bytes
 
 __all__ = ["StoreProperty", "StoreReport", "probe"]
+
+_LARGEST = (1 << 63) - 1
+"""Greatest size that the compiled module takes; it refuses it with the range."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +95,7 @@ def probe(
     url: Url,
     *,
     rounds: int = 200,
-    largest_object: int = 24 << 20,
+    largest_object: Bytes = 24 << 20,
     store_options: StoreOptionsSource | None = None,
     on_progress: Callable[[int, int], object] | None = None,
 ) -> StoreReport:
@@ -114,8 +119,8 @@ def probe(
 
     :param rounds: rounds of racing creates, at least 1. The default finds a store that loses one
         race in a hundred in six of seven probes.
-    :param largest_object: size in bytes of the largest object to store, from 1 KiB to 1 GiB. The
-        probe holds it in memory.
+    :param largest_object: size of the largest object to store, in bytes or as text such as "1MiB",
+        from 1 KiB to 1 GiB. The probe holds it in memory.
     :param on_progress: called a few times a second with the steps done and all steps.
     :returns: results and reasons. A property that the store lacks raises no exception: check `ok`.
     :raises Invalid: if `rounds` or `largest_object` is out of its range, and as described in
@@ -124,6 +129,7 @@ def probe(
         create.
     """
     store_options = hidden(store_options)
-    found = _native.probe(_text(url), _store(store_options), rounds, largest_object, on_progress)
+    largest = min(size_of(largest_object, "largest_object"), _LARGEST)
+    found = _native.probe(_text(url), _store(store_options), rounds, largest, on_progress)
     properties = {each[0]: StoreProperty(*each) for each in found.pop("properties")}
     return StoreReport(properties=properties, left=tuple(found.pop("left")), **found)

@@ -37,9 +37,9 @@ from uuid import UUID
 from siltstone import _native
 from siltstone._checkpoints import Checkpoint, moment, name_of
 from siltstone._native import ArrowArray, AsyncCommit, Commit
+from siltstone._numbers import count_of, size_of
 from siltstone._open import StoreOptionsSource, Url, _store, _text, hidden
-from siltstone.exceptions import Invalid
-from siltstone.options import Seconds
+from siltstone.options import Bytes, Seconds
 
 __all__ = [
     "Changes",
@@ -88,34 +88,40 @@ class Changes(Iterator[ArrowArray]):
 
     __slots__ = ("_feed", "batch_bytes", "batch_rows")
 
+    batch_rows: int
+    """Maximum number of rows of a `read` that names none."""
+    batch_bytes: Bytes
+    """Maximum size of a `read` that names none."""
+
     def __init__(self, feed: _native.Feed) -> None:
         self._feed = feed
         self.batch_rows = ROWS
         self.batch_bytes = BYTES
 
-    def read(self, rows: int | None = None, bytes: int | None = None) -> ArrowArray | None:
+    def read(self, rows: int | None = None, bytes: Bytes | None = None) -> ArrowArray | None:
         """Returns the next changes, or None if there are no more durable changes. The result has
         whole commits, until `rows` or `bytes` is reached, and at least one commit. The rows of an
         ingest job may be split over several results.
 
         :param rows: number of rows; None: `batch_rows`.
-        :param bytes: size of keys and values in bytes; None: `batch_bytes`.
+        :param bytes: size of keys and values in bytes, or text such as "1MiB"; None:
+            `batch_bytes`.
+        :raises Invalid: if `rows` or `bytes` is below 1.
         :raises Expired: if the next changes were collected or undone by a restore, or the consumer
             was removed. To miss no change, begin again with a snapshot.
         :raises Fenced: if a newer feed of the same consumer has begun.
         :raises Corruption, Denied, Unavailable: see `siltstone.exceptions`. The read can be
             repeated.
         """
-        most = (_counted(rows, self.batch_rows), _counted(bytes, self.batch_bytes))
-        return self._feed.read(*most)
+        return self._feed.read(*_most(self, rows, bytes))
 
     def rows(self, rows: int | None = None) -> list[Row] | None:
         """As `read`, but returns rows as Python objects, for a few rows or without an Arrow
         library.
 
-        :raises Expired, Fenced: as for `read`.
+        :raises Invalid, Expired, Fenced: as for `read`.
         """
-        found = self._feed.rows(_counted(rows, self.batch_rows), self.batch_bytes)
+        found = self._feed.rows(*_most(self, rows, None))
         if found is None:
             return None
         return [Row(kind, key, value, seq, moment(at)) for kind, key, value, seq, at in found]
@@ -183,16 +189,18 @@ class HeldBy:
     """Maximum size of the retained log in bytes. A consumer that retains more is removed."""
 
 
-def _counted(given: int | None, usual: int) -> int:
-    """Returns the maximum of a read.
+def _most(feed: Any, rows: int | None, bytes: Bytes | None) -> tuple[int, int]:
+    """Returns the maximum rows and bytes of a read: the arguments, or else the attributes of the
+    feed.
 
-    :raises Invalid: if it is below 1.
+    :raises Invalid: if one is below 1.
     """
-    if given is None:
-        return usual
-    if given < 1:
-        raise Invalid(f"rows and bytes of a read must be 1 or more, not {given}")
-    return given
+    most_rows = feed.batch_rows if rows is None else rows
+    most_bytes = feed.batch_bytes if bytes is None else bytes
+    return (
+        count_of(most_rows, "batch_rows" if rows is None else "rows", 1),
+        size_of(most_bytes, "batch_bytes" if bytes is None else "bytes", 1),
+    )
 
 
 def begin(
@@ -202,7 +210,7 @@ def begin(
     consumer: str | None = None,
     until: str | None = None,
     lifetime: Seconds | None = None,
-    most_bytes: int | None = None,
+    most_bytes: Bytes | None = None,
     store_options: StoreOptionsSource | None = None,
 ) -> Changes:
     """Begins a change feed. The database does not need to be open in this process.
@@ -216,12 +224,12 @@ def begin(
     :param until: token at which the feed ends; None: it does not end.
     :param lifetime: time without a read after which the consumer is removed (a timedelta, seconds,
         or text); None: one day.
-    :param most_bytes: size of the retained log in bytes above which the consumer is removed; None:
-        4 GiB.
+    :param most_bytes: size of the retained log above which the consumer is removed, in bytes or as
+        text such as "1GiB"; None: 4 GiB.
     :raises Expired: if the start was collected or undone by a restore, or if `since` is None and
         the consumer is new or was removed.
-    :raises Invalid: if a token was altered or is for another database, or "snapshot" is used
-        without a consumer.
+    :raises Invalid: if a token was altered or is for another database, "snapshot" is used without a
+        consumer, or `most_bytes` is not a size.
     :raises NotFound, Denied, Unavailable, Timeout: see `siltstone.exceptions`.
     """
     store_options = hidden(store_options)
@@ -243,7 +251,7 @@ def plan(
     since: str,
     *,
     rows: int = ROWS,
-    bytes: int = BYTES,
+    bytes: Bytes = BYTES,
     store_options: StoreOptionsSource | None = None,
 ) -> str:
     """Returns the token of the position about `rows` rows or `bytes` bytes after `since`, or after
@@ -293,15 +301,18 @@ def _asked(
     consumer: str | None,
     until: str | None,
     lifetime: Seconds | None,
-    most_bytes: int | None,
+    most_bytes: Bytes | None,
 ) -> dict[str, Any]:
-    """Converts the arguments of a feed for the compiled module."""
+    """Converts the arguments of a feed for the compiled module.
+
+    :raises Invalid: if `most_bytes` is not a size.
+    """
     return {
         "since": _since(since),
         "until": until,
         "consumer": consumer,
         "lifetime": lifetime,
-        "most_bytes": most_bytes,
+        "most_bytes": None if most_bytes is None else size_of(most_bytes, "most_bytes"),
     }
 
 

@@ -24,11 +24,11 @@ from typing import Any, Self
 
 from siltstone import _native
 from siltstone._importable import resolve
+from siltstone._numbers import size_of
 from siltstone._open import StoreOptionsSource, Url, _reader_arguments, _store, hidden
 from siltstone._standalone_compactor import Compaction, Merged, OnEvent, _teller
-from siltstone.exceptions import Invalid
 from siltstone.merging import MergeOperatorSource, described
-from siltstone.options import Options, named_options
+from siltstone.options import Bytes, Options, named_options
 
 __all__ = ["Plan", "Unit", "UnitResult", "plan"]
 
@@ -199,7 +199,7 @@ class Plan:
 def plan(
     url: Url,
     *,
-    unit_bytes: int = UNIT_BYTES,
+    unit_bytes: Bytes = UNIT_BYTES,
     options: Options | Mapping[str, Any] | None = None,
     store_options: StoreOptionsSource | None = None,
     merge_operator: MergeOperatorSource | None = None,
@@ -213,7 +213,8 @@ def plan(
     left, this call completes it. Otherwise it is the plan, which then has `resumed` set: plan again
     for the rest.
 
-    :param unit_bytes: approximate size of the tables that a unit reads, in bytes.
+    :param unit_bytes: approximate size of the tables that a unit reads, in bytes or as text such as
+        "1GiB".
     :param options: `Options`, or a dict of the same names. Options about compaction and tables
         apply.
     :param store_options: as for `siltstone.open`. A unit carries the name of a provider.
@@ -226,8 +227,7 @@ def plan(
     :raises Denied, Unavailable, Timeout, Corruption, Unsupported: see `siltstone.exceptions`.
     """
     store_options = hidden(store_options)
-    if unit_bytes < 1:
-        raise Invalid(f"unit_bytes must be 1 or more, not {unit_bytes}")
+    most = size_of(unit_bytes, "unit_bytes", 1)
     done: list[Compaction] = []
 
     def noted(what: Compaction | Merged | Exception) -> None:
@@ -239,5 +239,5 @@ def plan(
     place, store, provider = _reader_arguments(url, store_options)
     named = named_options(options)
     operator = described(merge_operator)
-    held = _native.plan_compaction(place, named, store, operator, unit_bytes, _teller(noted))
+    held = _native.plan_compaction(place, named, store, operator, most, _teller(noted))
     return Plan(place, held, done, (named, provider, merge_operator))

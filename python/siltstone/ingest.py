@@ -36,6 +36,7 @@ from siltstone import _native
 from siltstone._checkpoints import moment
 from siltstone._importable import resolve
 from siltstone._native import PartWriter
+from siltstone._numbers import size_of
 from siltstone._open import (
     StoreOptionsSource,
     Url,
@@ -46,7 +47,7 @@ from siltstone._open import (
     hidden,
 )
 from siltstone.exceptions import Closed, Conflict, Fenced, Invalid, Timeout, Unavailable
-from siltstone.options import Options, Seconds
+from siltstone.options import Bytes, Options, Seconds
 
 __all__ = [
     "IngestRequest",
@@ -260,9 +261,9 @@ class Job:
         *,
         options: Options | Mapping[str, Any] | None = None,
         duplicates: Literal["error", "last"] = "error",
-        sort_memory_bytes: int | None = None,
+        sort_memory_bytes: Bytes | None = None,
         scratch: str | PathLike[str] | None = None,
-        table_bytes: int = _TABLE_BYTES,
+        table_bytes: Bytes = _TABLE_BYTES,
     ) -> PartWriter:
         """Returns a writer for one part, in any process. The writer sorts rows and uploads tables.
 
@@ -271,17 +272,18 @@ class Job:
             no effect.
         :param duplicates: "error": raise Invalid for rows with equal keys. "last": keep the last of
             them.
-        :param sort_memory_bytes: memory for sorting (1 MiB to 64 GiB; 128 MiB by default). Larger
-            data is sorted through files in `scratch`.
+        :param sort_memory_bytes: memory for sorting, in bytes or as text such as "1GiB" (1 MiB to
+            64 GiB; 128 MiB by default). Larger data is sorted through files in `scratch`.
         :param scratch: an existing local folder (by default that of `tempfile`).
-        :param table_bytes: size of the rows in bytes after which the writer begins another table.
+        :param table_bytes: size of the rows, in bytes or as text such as "64MiB", after which the
+            writer begins another table.
         :raises TypeError: if `part` is neither a whole number nor text.
         :raises Invalid: if `table_bytes` is below 1, or another argument is not valid.
         """
         part = _named(part)
-        if table_bytes < 1:
-            raise Invalid(f"table_bytes must be 1 or more, not {table_bytes}")
-        given = (options, duplicates, sort_memory_bytes, scratch, table_bytes)
+        memory = sort_memory_bytes
+        memory = None if memory is None else size_of(memory, "sort_memory_bytes")
+        given = (options, duplicates, memory, scratch, size_of(table_bytes, "table_bytes", 1))
         return _native.ingest_writer(self.url, self._store_options, self._job, part, *given)
 
     def load(
@@ -292,7 +294,7 @@ class Job:
         options: Options | Mapping[str, Any] | None = None,
         sorted: bool = False,
         duplicates: Literal["error", "last"] = "error",
-        memory_bytes: int | None = None,
+        memory_bytes: Bytes | None = None,
         scratch: str | PathLike[str] | None = None,
         on_progress: Callable[[int, int], object] | None = None,
     ) -> Part:
@@ -305,6 +307,7 @@ class Job:
         """
         part = _named(part)
         order = (sorted, duplicates)
+        memory = None if memory_bytes is None else size_of(memory_bytes, "memory_bytes")
         rows, size, tables, data, _ = _native.ingest_load(
             self.url,
             self._store_options,
@@ -312,7 +315,7 @@ class Job:
             data,
             options,
             order,
-            memory_bytes,
+            memory,
             scratch,
             on_progress,
         )

@@ -8,7 +8,8 @@ from typing import Self, final
 from siltstone import _native
 from siltstone._checkpoints import Checkpoint
 from siltstone._native import ArrowArray
-from siltstone.changes import BYTES, ROWS, _counted
+from siltstone.changes import BYTES, ROWS, _most
+from siltstone.options import Bytes
 
 __all__ = ["Changes"]
 
@@ -26,11 +27,10 @@ class Changes(AsyncIterator[ArrowArray]):
         self.batch_rows = ROWS
         self.batch_bytes = BYTES
 
-    async def read(self, rows: int | None = None, bytes: int | None = None) -> ArrowArray | None:
+    async def read(self, rows: int | None = None, bytes: Bytes | None = None) -> ArrowArray | None:
         """Returns the next changes. Arguments and errors are those of
         `siltstone.changes.Changes.read`."""
-        most = (_counted(rows, self.batch_rows), _counted(bytes, self.batch_bytes))
-        return await self._feed._begin_read(*most)
+        return await self._feed._begin_read(*_most(self, rows, bytes))
 
     def __aiter__(self) -> Self:
         return self

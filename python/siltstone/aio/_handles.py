@@ -24,6 +24,7 @@ from siltstone.aio._table import Table
 from siltstone.aio._worker_thread import in_thread
 from siltstone.changes import Since, _asked
 from siltstone.exceptions import Error
+from siltstone.options import Bytes
 from siltstone.stats import Stats
 
 if TYPE_CHECKING:
@@ -346,7 +347,7 @@ class Database(_Warms):
         consumer: str | None = None,
         until: str | None = None,
         lifetime: _Seconds | None = None,
-        most_bytes: int | None = None,
+        most_bytes: Bytes | None = None,
     ) -> Changes:
         """Returns the change feed: all durable changes in commit order. Arguments and errors are
         those of `siltstone.changes.begin`."""
@@ -388,7 +389,7 @@ class Reader(_Warms):
         consumer: str | None = None,
         until: str | None = None,
         lifetime: _Seconds | None = None,
-        most_bytes: int | None = None,
+        most_bytes: Bytes | None = None,
     ) -> Changes:
         """Returns the change feed: all durable changes in commit order. Arguments and errors are
         those of `siltstone.changes.begin`."""

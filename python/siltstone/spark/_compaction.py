@@ -24,7 +24,7 @@ from siltstone._standalone_compactor import Compaction
 from siltstone.compaction import UNIT_BYTES, Plan, Unit, UnitResult
 from siltstone.exceptions import Invalid
 from siltstone.merging import MergeOperatorSource
-from siltstone.options import Options
+from siltstone.options import Bytes, Options
 from siltstone.spark._arguments import check_session
 from siltstone.spark._errors import worker_errors
 from siltstone.spark._jobs import task
@@ -55,7 +55,7 @@ def compact(
     spark: SparkSession,
     url: Url,
     *,
-    unit_bytes: int = UNIT_BYTES,
+    unit_bytes: Bytes = UNIT_BYTES,
     options: Options | Mapping[str, Any] | None = None,
     store_options: StoreOptionsSource | None = None,
     merge_operator: MergeOperatorSource | None = None,
@@ -65,7 +65,8 @@ def compact(
     stopped meanwhile. Each task merges a range of keys, and its tables are recorded when it ends.
     After the driver is killed, the next call or another compactor continues from the recorded work.
 
-    :param unit_bytes: about how many bytes of tables a task reads: some seconds of work.
+    :param unit_bytes: about how many bytes of tables a task reads, as a number or as text such as
+        "1GiB": some seconds of work.
     :param options: as for `siltstone.admin.compact`, here and in the tasks.
     :param store_options: as for `scan`.
     :param merge_operator: as for `siltstone.open`; it travels.

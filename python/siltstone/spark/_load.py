@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, overload
 
 import siltstone
 from siltstone import ingest
+from siltstone._numbers import size_of
 from siltstone._open import StoreOptionsSource, Url
 from siltstone.exceptions import Conflict, Invalid, NotFound
-from siltstone.options import Options, Seconds, named_options
+from siltstone.options import Bytes, Options, Seconds, named_options
 from siltstone.spark._arguments import check_frame, expiry
 from siltstone.spark._bounds import bytes_range, check_bounded, key_range, table_range
 from siltstone.spark._columns import match, resolving_as, schema_text
@@ -69,7 +70,7 @@ def bulk_load(
     ttl: Seconds | None = None,
     expire_at: datetime | str | None = None,
     partitions: int | None = None,
-    target_sst_bytes: int | None = None,
+    target_sst_bytes: Bytes | None = None,
     as_bytes: bool = False,
     options: Options | Mapping[str, Any] | None = None,
     wait: bool = True,
@@ -122,7 +123,8 @@ def bulk_load(
         of the table only if the table has it. Tables are staged fastest if few times differ.
     :param partitions: number of tasks of layout "range"; None: Spark decides, by size if adaptive
         execution is on.
-    :param target_sst_bytes: bytes of rows after which a task starts another table; None: 64 MiB.
+    :param target_sst_bytes: size of the rows, in bytes or as text such as "256MiB", after which a
+        task starts another table; None: 64 MiB.
     :param as_bytes: write keys and values that are encoded already to a table.
     :param options: of the tables: `block_bytes`, `compression`, `filter_bits_per_key`.
     :param wait: wait until the writer has taken the load in. Otherwise it does so later.
@@ -146,6 +148,8 @@ def bulk_load(
     if known is not None:
         return known
     column, moment = expiry(ttl, expire_at)
+    if target_sst_bytes is not None:
+        target_sst_bytes = size_of(target_sst_bytes, "target_sst_bytes", 1)
     with resolving_as(df.sparkSession), removed_on_failure() as creations:
         columns = (key, value, op)
         rows = rows_for(

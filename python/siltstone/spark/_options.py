@@ -7,11 +7,21 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from siltstone import _native
+from siltstone._numbers import size_of
 from siltstone.exceptions import Invalid
 from siltstone.spark._columns import bytes_of, schema_of, value_of
 from siltstone.spark._ranges import Range
 
-__all__ = ["CREATE_VIEW", "flag", "key_of", "number", "range_between", "span", "understood"]
+__all__ = [
+    "CREATE_VIEW",
+    "byte_count",
+    "flag",
+    "key_of",
+    "number",
+    "range_between",
+    "span",
+    "understood",
+]
 
 CREATE_VIEW = (
     "In SQL: CREATE TEMPORARY VIEW name USING siltstone OPTIONS (path '…'). CREATE TABLE does not "
@@ -74,6 +84,15 @@ def number(
         bound = "above 0" if least is None else f"from {least} on"
         raise Invalid(f"{name} is {text!r}: a number {bound}")
     return found
+
+
+def byte_count(asked: Mapping[str, str], name: str) -> int | None:
+    """An option that is a size, in bytes or as text such as `64MiB`; None if it is not given.
+
+    :raises Invalid: another value, or 0.
+    """
+    text = asked.get(name)
+    return None if text is None else size_of(text, name, 1)
 
 
 def span(asked: Mapping[str, str], name: str) -> float | None:

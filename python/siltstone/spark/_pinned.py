@@ -12,10 +12,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from siltstone import admin
+from siltstone import _native, admin
 from siltstone._checkpoints import Checkpoint, CheckpointLike
 from siltstone._open import StoreOptionsSource, Url
 from siltstone.exceptions import Error, Expired, Invalid, NotFound, Unavailable
+from siltstone.options import Seconds
 from siltstone.spark._arguments import check_session
 from siltstone.spark._calls import spelled
 from siltstone.spark._columns import explained_absence
@@ -118,7 +119,7 @@ def pinned(
     url: Url,
     *,
     checkpoint: CheckpointLike | None = None,
-    lifetime: float = LIFETIME,
+    lifetime: Seconds = LIFETIME,
     store_options: StoreOptionsSource | None = None,
 ) -> Iterator[PinnedState]:
     """A block in which all reads of one database read one version.
@@ -136,7 +137,8 @@ def pinned(
     succeeds clears it.
 
     :param checkpoint: the state; None: the state that is durable now.
-    :param lifetime: seconds that the state is kept after the last renewal, if this process dies.
+    :param lifetime: how long the state is kept after the last renewal, if this process dies: a
+        timedelta, seconds, or text such as "2h".
     :param store_options: as for `scan`.
     :raises Invalid: a `memory://` database; a lifetime that is not positive.
     :raises NotFound, Expired, Denied, Unavailable, Corruption: as
@@ -144,13 +146,14 @@ def pinned(
     """
     check_session(spark)
     check_reachable(url)
-    if not lifetime > 0:
-        raise Invalid(f"lifetime is {lifetime}: seconds above 0")
+    seconds = _native.seconds_of_duration(lifetime, "lifetime")
+    if not seconds > 0:
+        raise Invalid(f"lifetime is {lifetime!r}: a duration above 0, such as 3600 or 1h")
     with explained_absence():
         made = admin.create_checkpoint(
-            url, lifetime=lifetime, source=checkpoint, store_options=store_options
+            url, lifetime=seconds, source=checkpoint, store_options=store_options
         )
-    state = PinnedState(spark, url, made, lifetime, store_options)
+    state = PinnedState(spark, url, made, seconds, store_options)
     token = blocks.set((*blocks.get(), (spelled(url), lambda: state.checkpoint)))
     try:
         yield state

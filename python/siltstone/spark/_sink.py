@@ -34,7 +34,15 @@ from siltstone.spark._matching import (
     table_at,
     table_or_create,
 )
-from siltstone.spark._options import CREATE_VIEW, flag, number, range_between, span, understood
+from siltstone.spark._options import (
+    CREATE_VIEW,
+    byte_count,
+    flag,
+    number,
+    range_between,
+    span,
+    understood,
+)
 from siltstone.spark._staging import Staged, Staging, staged
 
 __all__ = ["OPTIONS", "Message", "batch_writer", "stream_writer"]
@@ -53,7 +61,7 @@ OPTIONS = {
     "replaceEnd": "the exclusive end of that range; for a table likewise",
     "ttl": "time to live of all rows, counted from the write; for a stream from its batch",
     "expireAt": "the column of times at which rows expire; null: never",
-    "targetSstBytes": "bytes of rows after which a task starts another table",
+    "targetSstBytes": "size of the rows after which a task starts another table",
     "txnAppId": "the application that this write is a version of",
     "txnVersion": "the version: one that the database has adds nothing; a stream's is the batch id",
     "asBytes": "true: keys and values of a table are encoded already",
@@ -172,7 +180,7 @@ def sink_of(
         )
     duplicates = duplicates_of(given.get("duplicates"), layout)
     version = number(given, "txnVersion", int, least=0)
-    size = number(given, "targetSstBytes", int, least=1)
+    size = byte_count(given, "targetSstBytes")
     timeout = span(given, "timeout") or PATIENCE.total_seconds()
     take_over = flag(given, "takeOver") or None
     bounded = {"replaceStart", "replaceEnd"} & set(given)

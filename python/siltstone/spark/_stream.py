@@ -23,7 +23,7 @@ from siltstone.spark._offsets import (
     snapshot_of,
     snapshot_ranges,
 )
-from siltstone.spark._options import flag, number, span, understood
+from siltstone.spark._options import byte_count, flag, number, span, understood
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming import datasource as limits
@@ -45,7 +45,7 @@ OPTIONS = {
     "consumer": "a name: the log is kept from the last batch that this query has committed",
     "consumerLifetime": "seconds that the log is kept for a query that does not run; a day",
     "maxRowsPerTrigger": "rows after which a batch ends, with the commit that reaches them",
-    "maxBytesPerTrigger": "bytes of a batch, likewise",
+    "maxBytesPerTrigger": "size of a batch, likewise, such as 64MiB",
     "failOnDataLoss": "true: a gap ends the query; false: it continues after the gap",
     "asBytes": "true: keys and values of a table as they are stored",
     "storeOptions": "the function that returns store options, as module:function",
@@ -103,7 +103,7 @@ def followed(options: Mapping[str, str]) -> Followed:
         asked.get("consumer"),
         span(asked, "consumerLifetime") or DAY,
         number(asked, "maxRowsPerTrigger", int, least=1),
-        number(asked, "maxBytesPerTrigger", int, least=1),
+        byte_count(asked, "maxBytesPerTrigger"),
         fail == "false",
         asked.get("storeOptions"),
         table_at(asked["path"], None, flag(asked, "asBytes"), asked.get("storeOptions")),

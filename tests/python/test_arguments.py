@@ -1,0 +1,137 @@
+"""Arguments of methods that are numbers: sizes and durations as text, and numbers out of range."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from types import SimpleNamespace
+
+import pytest
+
+import siltstone
+from aio_for_tests import run
+from siltstone import admin, aio, changes, compaction, ingest
+from siltstone import spark as kv
+from siltstone.spark import _options, _stream
+
+
+@pytest.fixture
+def filled(url: str) -> str:
+    """A database with a few rows, without an open handle."""
+    with siltstone.open(url) as db:
+        db.put_many([b"key%d" % n for n in range(100)], [b"v" * 100] * 100).wait()
+    return url
+
+
+# --- Sizes as text --------------------------------------------------------------------------------
+
+
+def test_a_consumer_takes_its_size_as_text(filled: str) -> None:
+    changes.begin(filled, consumer="a", since="oldest", most_bytes="1GiB")
+    changes.begin(filled, consumer="b", since="oldest", most_bytes=1 << 20)
+    held = {one.name: one.most_bytes for one in changes.consumers(filled)}
+    assert held == {"a": 1 << 30, "b": 1 << 20}
+
+
+def test_a_consumer_of_a_loop_takes_its_size_as_text(filled: str) -> None:
+    async def begins() -> None:
+        async with aio.open_reader(filled) as reader:
+            await reader.changes(consumer="a", since="oldest", most_bytes="2MiB")
+
+    run(begins())
+    assert [one.most_bytes for one in changes.consumers(filled)] == [2 << 20]
+
+
+def test_reads_of_the_feed_take_sizes_as_text(filled: str) -> None:
+    start = changes.begin(filled, since="oldest")
+    token = start.token
+    assert len(start.read(bytes="1KiB")) == 100
+    assert changes.plan(filled, token, bytes="1KiB") == start.token
+    start.batch_bytes = "1MiB"
+    assert start.read() is None
+
+    async def reads() -> int:
+        async with aio.open_reader(filled) as reader:
+            feed = await reader.changes(since=token)
+            return len(await feed.read(bytes="1KiB"))
+
+    assert run(reads()) == 100
+
+
+def test_jobs_take_sizes_as_text(filled: str) -> None:
+    job = ingest.Job(filled)
+    with job.writer(0, sort_memory_bytes="2MiB", table_bytes="1KiB") as writer:
+        writer.add_many([b"%04d" % n for n in range(100)], [b"v" * 100] * 100)
+    assert writer.finish().tables > 1
+    with pytest.raises(siltstone.Invalid, match="memory_bytes must be 67108864 or more"):
+        job.load(1, [], memory_bytes="1MiB")
+    assert job.load(1, [], memory_bytes="64MiB").rows == 0
+
+
+def test_a_plan_and_a_probe_take_sizes_as_text(filled: str) -> None:
+    with compaction.plan(filled, unit_bytes="64MiB") as plan:
+        assert plan.compactions or plan.units is not None
+    assert admin.probe(filled, rounds=1, largest_object="2KiB").largest_object == 2048
+
+
+def test_options_of_spark_take_sizes_as_text(filled: str) -> None:
+    assert _stream.followed({"path": filled, "maxbytespertrigger": "2MiB"}).bytes == 2 << 20
+    assert _options.byte_count({"targetSstBytes": "5000"}, "targetSstBytes") == 5000
+    with pytest.raises(siltstone.Invalid, match="targetSstBytes must be 1 or more"):
+        _options.byte_count({"targetSstBytes": "0"}, "targetSstBytes")
+
+
+@pytest.mark.parametrize("wrong", ["much", "-1", "1GB", "10s"])
+def test_text_that_is_no_size_is_refused_by_name(filled: str, wrong: str) -> None:
+    feed = changes.begin(filled, since="oldest")
+    job = ingest.Job(filled)
+    calls = {
+        "most_bytes": lambda: changes.begin(filled, consumer="a", most_bytes=wrong),
+        "bytes": lambda: feed.read(bytes=wrong),
+        "sort_memory_bytes": lambda: job.writer(0, sort_memory_bytes=wrong),
+        "table_bytes": lambda: job.writer(0, table_bytes=wrong),
+        "memory_bytes": lambda: job.load(0, [], memory_bytes=wrong),
+        "unit_bytes": lambda: compaction.plan(filled, unit_bytes=wrong),
+        "largest_object": lambda: admin.probe(filled, largest_object=wrong),
+    }
+    for name, call in calls.items():
+        with pytest.raises(siltstone.Invalid, match=f"^{name} is not a size: '{wrong}'"):
+            call()
+
+
+@pytest.mark.parametrize("wrong", [1.5, True, timedelta(1), b"1GiB"])
+def test_another_type_than_a_size_is_refused_by_name(filled: str, wrong: object) -> None:
+    feed = changes.begin(filled, since="oldest")
+    kind = type(wrong).__name__
+    for name, call in {
+        "most_bytes": lambda: changes.begin(filled, consumer="a", most_bytes=wrong),
+        "bytes": lambda: feed.read(bytes=wrong),
+        "unit_bytes": lambda: compaction.plan(filled, unit_bytes=wrong),
+    }.items():
+        with pytest.raises(TypeError, match=f"^{name} must be a number of bytes, .*, not {kind}$"):
+            call()
+
+
+# --- Durations ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("given", [timedelta(hours=1), 3600, 3600.0, "1h", "3600", "30min 30min"])
+def test_methods_take_durations_in_each_form(filled: str, given: object) -> None:
+    made = admin.create_checkpoint(filled, lifetime=given)
+    assert abs((made.expires - made.created).total_seconds() - 3600) < 1
+    made = admin.refresh_checkpoint(filled, made, lifetime=given)
+    admin.gc(filled, dry_run=True, min_age=given, db_delete_grace=given)
+    changes.begin(filled, consumer="a", since="oldest", lifetime=given)
+    ingest.Job(filled, lifetime=given)
+    with siltstone.open(filled) as db:
+        db.put(b"key", b"value", ttl=given).wait(given)
+        db.checkpoint(lifetime=given)
+
+
+def test_a_pinned_state_takes_its_lifetime_as_text(filled: str) -> None:
+    session = SimpleNamespace(createDataFrame=print)
+    with kv.pinned(session, filled, lifetime="2h") as state:
+        left = state.checkpoint.expires - state.checkpoint.created
+        assert abs(left.total_seconds() - 7200) < 1
+    for wrong in ("0s", "soon", -1):
+        with pytest.raises(siltstone.Invalid), kv.pinned(session, filled, lifetime=wrong):
+            pass
