@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Self
 from uuid import UUID
 
+from siltstone._numbers import count_of
 from siltstone.exceptions import Invalid
 from siltstone.options import Seconds
 
@@ -121,15 +122,14 @@ def asked_for(
 def read_at(checkpoint: CheckpointLike | None, version: int | None) -> str | int | None:
     """Returns the state that a reader reads, for the compiled module.
 
-    :raises Invalid: if both are given.
+    :raises Invalid: if both are given, or the version is not a number of a manifest.
     :raises TypeError: if an argument has the wrong type.
     """
     if checkpoint is not None and version is not None:
         raise Invalid("give a checkpoint or a version, not both")
-    if isinstance(version, bool) or not isinstance(version, int | None):
-        kind = type(version).__name__
-        raise TypeError(f"version must be the number of a manifest (int), not {kind}")
-    return version if checkpoint is None else name_of(checkpoint)
+    if version is not None:
+        return count_of(version, "version")
+    return None if checkpoint is None else name_of(checkpoint)
 
 
 def moment(millis: int) -> datetime:

@@ -7,12 +7,13 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from siltstone import _display, _native
-from siltstone._numbers import size_of
+from siltstone._numbers import count_of, size_of
 from siltstone._open import StoreOptionsSource, Url, _store, _text, hidden
 from siltstone.options import Bytes
 
 __all__ = ["StoreProperty", "StoreReport", "probe"]
 
+_MOST_ROUNDS = (1 << 32) - 1
 _LARGEST = (1 << 63) - 1
 """Greatest size that the compiled module takes; it refuses it with the range."""
 
@@ -117,8 +118,8 @@ def probe(
     A race that the store loses seldom can pass: more rounds find more. A probe cannot prove that
     creates are atomic.
 
-    :param rounds: rounds of racing creates, at least 1. The default finds a store that loses one
-        race in a hundred in six of seven probes.
+    :param rounds: rounds of racing creates, from 1 to 2^32 - 1. The default finds a store that
+        loses one race in a hundred in six of seven probes.
     :param largest_object: size of the largest object to store, in bytes or as text such as "1MiB",
         from 1 KiB to 1 GiB. The probe holds it in memory.
     :param on_progress: called a few times a second with the steps done and all steps.
@@ -130,6 +131,7 @@ def probe(
     """
     store_options = hidden(store_options)
     largest = min(size_of(largest_object, "largest_object"), _LARGEST)
-    found = _native.probe(_text(url), _store(store_options), rounds, largest, on_progress)
+    given = (count_of(rounds, "rounds", 1, _MOST_ROUNDS), largest, on_progress)
+    found = _native.probe(_text(url), _store(store_options), *given)
     properties = {each[0]: StoreProperty(*each) for each in found.pop("properties")}
     return StoreReport(properties=properties, left=tuple(found.pop("left")), **found)

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from siltstone import _native
+from siltstone._numbers import count_of
 from siltstone._open import StoreOptionsSource, Url, _store, _text, hidden
+from siltstone.exceptions import Invalid
 from siltstone.merging import MergeOperatorSource, described
 from siltstone.options import Options, named_options
 from siltstone.stats import Compaction
@@ -82,8 +84,7 @@ def compact(
     """
     store_options = hidden(store_options)
     operator = described(merge_operator)
-    if workers < 0:
-        raise ValueError("workers must be 0 or more")
+    count = count_of(workers, "workers")
     done: list[Compaction] = []
 
     def noted(what: Compaction | Merged | Exception) -> None:
@@ -93,7 +94,7 @@ def compact(
             on_event(what)
 
     named, store = named_options(options), _store(store_options)
-    _native.compact(_text(url), named, store, operator, workers, _teller(noted, on_progress))
+    _native.compact(_text(url), named, store, operator, count, _teller(noted, on_progress))
     return done
 
 
@@ -132,7 +133,8 @@ def run_compactor(
     """
     store_options = hidden(store_options)
     operator = described(merge_operator)
-    if workers < 0 or (worker and workers):
-        raise ValueError("workers must be 0 or more, and 0 together with worker=True")
+    count = count_of(workers, "workers")
+    if worker and count:
+        raise Invalid("a worker has no workers of its own: give workers=0 with worker=True")
     named, store = named_options(options), _store(store_options)
-    _native.run_compactor(_text(url), named, store, operator, (workers, worker), _teller(on_event))
+    _native.run_compactor(_text(url), named, store, operator, (count, worker), _teller(on_event))

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Literal, TypeVar
 
-from siltstone.exceptions import Conflict, Invalid
+from siltstone._numbers import count_of
+from siltstone.exceptions import Conflict
 
 if TYPE_CHECKING:
     from siltstone._native import Database, Transaction
@@ -21,6 +22,8 @@ _T = TypeVar("_T")
 _AT_ONCE = 2
 _FIRST_PAUSE = 0.0005
 _LONGEST_PAUSE = 0.05
+# The longest pause is reached before.
+_MOST_DOUBLINGS = 10
 
 
 def retry(
@@ -53,18 +56,18 @@ def retry(
     raise last
 
 
-def pauses(attempts: int) -> list[float]:
+def pauses(attempts: int) -> Iterator[float]:
     """Returns the pause in seconds before each attempt.
 
     :raises Invalid: if `attempts` is below 1.
     """
-    if attempts < 1:
-        raise Invalid(f"attempts must be 1 or more, not {attempts}")
+    count = count_of(attempts, "attempts", 1)
 
     def pause(attempt: int) -> float:
         if attempt <= _AT_ONCE:
             return 0.0
-        most = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** (attempt - _AT_ONCE))
+        doublings = min(attempt - _AT_ONCE, _MOST_DOUBLINGS)
+        most = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0**doublings)
         return random.uniform(0.0, most)  # noqa: S311 (spreads attempts, keeps no secret)
 
-    return [pause(attempt) for attempt in range(attempts)]
+    return map(pause, range(count))

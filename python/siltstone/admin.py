@@ -18,6 +18,7 @@ from siltstone._checkpoints import Checkpoint, CheckpointLike, asked_for, moment
 from siltstone._export import ExportReport, export, import_, promote
 from siltstone._gc import Collected, GcObject, GcReport, Stays, gc, run_gc
 from siltstone._history import HistoryEvent, history
+from siltstone._numbers import count_of
 from siltstone._open import StoreOptionsSource, Url, _store, _text, hidden
 from siltstone._probe import StoreProperty, StoreReport, probe
 from siltstone._repair import (
@@ -86,7 +87,8 @@ def manifest(
     :raises Invalid, Denied, Unavailable, Corruption, Unsupported: see `siltstone.exceptions`.
     """
     store_options = hidden(store_options)
-    return _native.manifest(_text(url), id, _store(store_options))
+    number = None if id is None else count_of(id, "id")
+    return _native.manifest(_text(url), number, _store(store_options))
 
 
 def create_checkpoint(

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from types import SimpleNamespace
+from typing import Any
 
+import numpy as np
 import pytest
 
 import siltstone
 from aio_for_tests import run
 from siltstone import admin, aio, changes, compaction, ingest
 from siltstone import spark as kv
-from siltstone.spark import _options, _stream
+from siltstone.spark import _matching, _options, _stream
+from siltstone.spark._arguments import MOST_TASKS
 
 
 @pytest.fixture
@@ -135,3 +139,104 @@ def test_a_pinned_state_takes_its_lifetime_as_text(filled: str) -> None:
     for wrong in ("0s", "soon", -1):
         with pytest.raises(siltstone.Invalid), kv.pinned(session, filled, lifetime=wrong):
             pass
+
+
+# --- Numbers out of range -------------------------------------------------------------------------
+
+HUGE = 1 << 70
+
+
+def calls(url: str) -> dict[str, Callable[[Any], object]]:
+    """Calls with one whole number, by the name of the argument and of the call."""
+    feed = changes.begin(url, since="oldest")
+    job = ingest.Job(url)
+    frame, session = SimpleNamespace(mapInArrow=print), SimpleNamespace(createDataFrame=print)
+    prepared = _matching.PreparedFrame(frame, [], {})
+
+    def looped(function: Callable[[], Awaitable[Any]]) -> Any:
+        async def works() -> Any:
+            return await function()
+
+        return run(works())
+
+    return {
+        "version of open_reader": lambda n: siltstone.open_reader(url, version=n),
+        "version of aio": lambda n: looped(lambda: aio.open_reader(url, version=n)),
+        "id of manifest": lambda n: admin.manifest(url, n),
+        "workers of compact": lambda n: admin.compact(url, workers=n),
+        "workers of run_compactor": lambda n: admin.run_compactor(url, workers=n),
+        "unit_bytes of plan": lambda n: compaction.plan(url, unit_bytes=n),
+        "rounds of probe": lambda n: admin.probe(url, rounds=n),
+        "largest_object of probe": lambda n: admin.probe(url, rounds=1, largest_object=n),
+        "most_bytes of begin": lambda n: changes.begin(url, consumer="a", most_bytes=n),
+        "rows of read": lambda n: feed.read(n),
+        "rows of rows": lambda n: feed.rows(n),
+        "bytes of read": lambda n: feed.read(bytes=n),
+        "rows of plan": lambda n: changes.plan(url, feed.token, rows=n),
+        "bytes of plan": lambda n: changes.plan(url, feed.token, bytes=n),
+        "table_bytes of writer": lambda n: job.writer(0, table_bytes=n),
+        "sort_memory_bytes of writer": lambda n: job.writer(0, sort_memory_bytes=n),
+        "memory_bytes of load": lambda n: job.load(0, [], memory_bytes=n),
+        "attempts of retry": lambda n: siltstone.retry(None, print, attempts=n),
+        "attempts of aio": lambda n: looped(lambda: aio.retry(None, print, attempts=n)),
+        "partitions of scan": lambda n: kv.scan(session, url, partitions=n),
+        "partitions of bulk_load": lambda n: prepared.arranged("range", n),
+        "limit of lookup": lambda n: kv.lookup(frame, url, key="k", prefix=True, limit=n),
+        "target_sst_bytes of bulk_load": lambda n: kv.bulk_load(
+            frame, url, key="k", target_sst_bytes=n
+        ),
+        "numPartitions": lambda n: _options.number(
+            {"numPartitions": str(n)}, "numPartitions", most=MOST_TASKS
+        ),
+        "versionAsOf": lambda n: _options.number({"versionAsOf": str(n)}, "versionAsOf"),
+    }
+
+
+@pytest.mark.parametrize("wrong", [-1, HUGE, -HUGE])
+def test_a_number_out_of_range_is_refused_by_name(filled: str, wrong: int) -> None:
+    for name, call in calls(filled).items():
+        with pytest.raises(siltstone.Invalid) as refused:
+            call(wrong)
+        assert str(refused.value).startswith(f"{name.split()[0]} must be "), name
+        assert isinstance(refused.value, ValueError), name
+
+
+@pytest.mark.parametrize("wrong", [1.5, True, b"1"])
+def test_another_type_than_a_number_is_refused_by_name(filled: str, wrong: object) -> None:
+    for name, call in calls(filled).items():
+        # Spark passes texts, and sizes of writers are checked by the compiled module.
+        if name in ("numPartitions", "versionAsOf"):
+            continue
+        with pytest.raises(TypeError, match=f"^{name.split()[0]} must be a"):
+            call(wrong)
+
+
+def test_numbers_of_numpy_are_numbers(filled: str) -> None:
+    newest = admin.manifest(filled)["id"]
+    assert admin.manifest(filled, np.int64(newest))["id"] == newest
+    siltstone.open_reader(filled, version=np.uint8(newest)).close()
+    assert changes.begin(filled, since="oldest").read(np.int32(1)) is not None
+
+
+def test_attributes_of_a_feed_are_checked_by_name(filled: str) -> None:
+    feed = changes.begin(filled, since="oldest")
+    feed.batch_rows = -1
+    with pytest.raises(siltstone.Invalid, match=r"^batch_rows must be 1 or more"):
+        feed.read()
+    feed.batch_rows, feed.batch_bytes = 10, "much"
+    with pytest.raises(siltstone.Invalid, match=r"^batch_bytes is not a size"):
+        feed.read()
+
+
+def test_a_transaction_is_tried_thousands_of_times(db, monkeypatch) -> None:
+    monkeypatch.setattr("time.sleep", lambda _: None)
+    tries = 0
+
+    def conflicts(_transaction) -> int:
+        nonlocal tries
+        tries += 1
+        if tries < 2000:
+            raise siltstone.Conflict("again")
+        return tries
+
+    assert siltstone.retry(db, conflicts, attempts=1 << 63) == 2000

@@ -14,7 +14,10 @@ from siltstone import _native
 from siltstone.exceptions import Invalid
 from siltstone.options import Seconds
 
-__all__ = ["check_frame", "check_session", "check_where", "expiry"]
+__all__ = ["MOST_TASKS", "check_frame", "check_session", "check_where", "expiry"]
+
+MOST_TASKS = (1 << 31) - 1
+"""Greatest number of tasks that Spark can count."""
 
 
 def check_session(spark: Any) -> None:

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 import siltstone
 from siltstone._checkpoints import CheckpointLike
+from siltstone._numbers import count_of
 from siltstone._open import StoreOptionsSource, Url
 from siltstone.exceptions import Invalid, Unsupported
 from siltstone.merging import MergeOperatorSource
@@ -94,8 +95,10 @@ def lookup(
     check_frame(df)
     if how not in ("left", "inner"):
         raise Invalid(f'how is {how!r}: "left" or "inner"')
-    if limit is not None and (not prefix or limit < 1):
-        raise Invalid(f"limit is {limit}: a number from 1 on, together with prefix=True")
+    if limit is not None:
+        limit = count_of(limit, "limit", 1)
+        if not prefix:
+            raise Invalid(f"limit is {limit}, which only prefix=True takes")
     more = (options, store_options, merge_operator)
     with resolving_as(df.sparkSession), _state(url, checkpoint, max_staleness, more) as opened:
         reader, pickled = opened

@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from siltstone._numbers import count_of
 from siltstone._open import StoreOptionsSource, Url, _open_for_a_moment
 from siltstone.exceptions import Invalid, NotFound
+from siltstone.spark._arguments import MOST_TASKS
 from siltstone.spark._columns import (
     arrow_fields,
     arrow_type,
@@ -79,8 +81,10 @@ class PreparedFrame:
 
         :raises Invalid: less than one partition, or a number of partitions for another layout.
         """
-        if partitions is not None and (partitions < 1 or layout != "range"):
-            raise Invalid(f"partitions is {partitions!r}: at least one task, of layout 'range'")
+        if partitions is not None:
+            partitions = count_of(partitions, "partitions", 1, MOST_TASKS)
+            if layout != "range":
+                raise Invalid(f"partitions is {partitions}, which only layout 'range' takes")
         frame = self.frame
         if layout == "range":
             ranged = frame.repartitionByRange

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from siltstone import _native
-from siltstone._numbers import size_of
+from siltstone._numbers import count_of, size_of
 from siltstone.exceptions import Invalid
 from siltstone.spark._columns import bytes_of, schema_of, value_of
 from siltstone.spark._ranges import Range
@@ -66,24 +65,21 @@ def understood(
 
 
 def number(
-    asked: Mapping[str, str], name: str, kind: type[int | float], least: int | None = None
-) -> Any:
-    """An option that is a number; None if it is not given.
+    asked: Mapping[str, str], name: str, least: int = 1, most: int | None = None
+) -> int | None:
+    """An option that is a whole number; None if it is not given.
 
-    :param least: the smallest value; None: above 0.
+    :param most: the greatest value; None: any value below 2^64.
     :raises Invalid: another value.
     """
     text = asked.get(name)
     if text is None:
         return None
     try:
-        found = kind(text)
+        found = int(text)
     except ValueError:
-        found = -1
-    if not (found > 0 if least is None else least <= found) or found == float("inf"):
-        bound = "above 0" if least is None else f"from {least} on"
-        raise Invalid(f"{name} is {text!r}: a number {bound}")
-    return found
+        raise Invalid(f"{name} is {text!r}: a number from {least} on") from None
+    return count_of(found, name, least, most)
 
 
 def byte_count(asked: Mapping[str, str], name: str) -> int | None:

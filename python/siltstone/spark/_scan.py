@@ -10,11 +10,12 @@ import pyarrow as pa
 
 import siltstone
 from siltstone._checkpoints import CheckpointLike
+from siltstone._numbers import count_of
 from siltstone._open import StoreOptionsSource, Url
 from siltstone.exceptions import Invalid
 from siltstone.merging import MergeOperatorSource
 from siltstone.options import Options
-from siltstone.spark._arguments import check_session
+from siltstone.spark._arguments import MOST_TASKS, check_session
 from siltstone.spark._bounds import key_range
 from siltstone.spark._columns import (
     COLUMNS,
@@ -96,8 +97,8 @@ def scan(
     :raises NotFound, Expired, Denied, Unavailable, Corruption: as `siltstone.open_reader`.
     """
     check_session(spark)
-    if partitions is not None and partitions < 1:
-        raise Invalid(f"partitions is {partitions}, and at least one task reads")
+    if partitions is not None:
+        partitions = count_of(partitions, "partitions", 1, MOST_TASKS)
     state = reading(url, checkpoint, options, store_options, merge_operator)
     with resolving_as(spark), state as (reader, held):
         table = None if as_bytes else text_of(reader)

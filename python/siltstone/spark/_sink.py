@@ -179,7 +179,7 @@ def sink_of(
             "or siltstone.spark.bulk_load, which does both"
         )
     duplicates = duplicates_of(given.get("duplicates"), layout)
-    version = number(given, "txnVersion", int, least=0)
+    version = number(given, "txnVersion", least=0)
     size = byte_count(given, "targetSstBytes")
     timeout = span(given, "timeout") or PATIENCE.total_seconds()
     take_over = flag(given, "takeOver") or None
@@ -238,7 +238,7 @@ def _is_skipped(given: Mapping[str, str], overwrite: bool) -> bool:
         return False
     if mode == "ignore":
         return True
-    app, version = given.get("txnAppId"), number(given, "txnVersion", int, least=0)
+    app, version = given.get("txnAppId"), number(given, "txnVersion", least=0)
     if app is not None and version is not None and recorded(url, (app, version), provider):
         # This write created the database.
         return True

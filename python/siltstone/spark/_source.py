@@ -20,6 +20,7 @@ from pyspark.sql.types import BinaryType, StructType
 import siltstone
 from siltstone.exceptions import Invalid, NotFound, Unsupported
 from siltstone.spark import _sink
+from siltstone.spark._arguments import MOST_TASKS
 from siltstone.spark._bounds import bounds
 from siltstone.spark._columns import (
     COLUMNS,
@@ -231,7 +232,7 @@ def planned(options: Mapping[str, str]) -> Planned | None:
             "applies them to the next query over it, which then misses rows. Name the range that "
             "is read by start and end, or by siltstone.spark.scan(spark, url, where={…})"
         )
-    count = number(asked, "numPartitions", int)
+    count = number(asked, "numPartitions", most=MOST_TASKS)
     lifetime = span(asked, "checkpointLifetime") or LIFETIME
     with explained_absence():
         at, refreshed = _state(asked, lifetime)
@@ -251,7 +252,7 @@ def _state(
     url, provider = asked["path"], asked.get("storeOptions")
     if "checkpoint" in asked:
         return {"checkpoint": asked["checkpoint"]}, None
-    version = number(asked, "versionAsOf", int)
+    version = number(asked, "versionAsOf")
     if version is not None:
         place = at_version(url, version, provider, lifetime)
     elif "timestampAsOf" in asked:

@@ -102,7 +102,7 @@ def followed(options: Mapping[str, str]) -> Followed:
         asked.get("startingAt", "latest"),
         asked.get("consumer"),
         span(asked, "consumerLifetime") or DAY,
-        number(asked, "maxRowsPerTrigger", int, least=1),
+        number(asked, "maxRowsPerTrigger"),
         byte_count(asked, "maxBytesPerTrigger"),
         fail == "false",
         asked.get("storeOptions"),
