@@ -13,6 +13,7 @@ from siltstone._checkpoints import CheckpointLike, read_at
 from siltstone._clone_parents import ParentsLike, given_parents
 from siltstone._importable import called, name_of, resolve
 from siltstone._native import Database, Reader
+from siltstone._store_options import StoreOptionValue, plain
 from siltstone.exceptions import Invalid
 from siltstone.merging import MergeOperatorSource, described
 from siltstone.options import Options, named_options
@@ -22,7 +23,7 @@ __all__ = ["clone", "destroy", "open", "open_reader"]
 Url = str | os.PathLike[str]
 """``s3://bucket/path``, ``gs://…``, ``az://…``, ``file:///…``, ``memory://name`` (shared within the
 process), or the path of a local folder, where ``~`` is the home folder."""
-StoreOptions = Mapping[str, str | int | bool]
+StoreOptions = Mapping[str, StoreOptionValue]
 """Options of the object store, such as credentials, endpoint and region, under the names of the
 `object_store` crate. Environment variables work too. They never appear in error texts, logs or
 pickles."""
@@ -324,8 +325,10 @@ def _store(options: StoreOptionsSource | None) -> dict[str, str | int | bool]:
     options = hidden(options)
     if options is None:
         return {}
-    if isinstance(options, _Hidden):
+    if isinstance(options, _Renewable):
         return options
+    if isinstance(options, _Hidden):
+        return _Hidden(plain(options))
     given = hidden(called(options))
     if not isinstance(given, Mapping):
         taken = "a dict, or a function that gives one"
@@ -337,7 +340,7 @@ class _Renewable(_Hidden):
     """Store options of a provider, which can be renewed."""
 
     def __init__(self, given: StoreOptions, source: StoreOptionsSource) -> None:
-        super().__init__(given)
+        super().__init__(plain(given))
         self._source = source
 
     def renewed(self) -> dict[str, Any]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,6 +16,7 @@ import siltstone
 from aio_for_tests import run
 from siltstone import admin, aio, changes, compaction, ingest
 from siltstone import spark as kv
+from siltstone._open import _store
 from siltstone.spark import _matching, _options, _stream
 from siltstone.spark._arguments import MOST_TASKS
 
@@ -240,3 +243,58 @@ def test_a_transaction_is_tried_thousands_of_times(db, monkeypatch) -> None:
         return tries
 
     assert siltstone.retry(db, conflicts, attempts=1 << 63) == 2000
+
+
+# --- Store options --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def absent():
+    """Store options of a server that does not exist."""
+    with socket.socket() as bound:
+        # It does not listen, and no other process gets the port.
+        bound.bind(("127.0.0.1", 0))
+        place = f"http://127.0.0.1:{bound.getsockname()[1]}"
+        yield {"endpoint": place, "access_key_id": "id", "secret_access_key": "secret"}
+
+
+def test_a_store_takes_durations_in_each_form(absent: dict) -> None:
+    given = {
+        "timeout": timedelta(seconds=2.5),
+        "connect_timeout": 2.5,
+        "pool_idle_timeout": 3,
+        "read_timeout": "2.5",
+        "http2_keep_alive_interval": "1m 30s",
+        "http2_keep_alive_timeout": "250ms",
+        "AWS_TIMEOUT": np.float32(2.5),
+    }
+    # The request fails only after all options were accepted.
+    for options in (absent | given, lambda: absent | given):
+        with pytest.raises(siltstone.Invalid, match="no connection"):
+            siltstone.open_reader("s3://bucket/db", store_options=options)
+
+
+def test_durations_of_store_options_become_text() -> None:
+    given = {"timeout": timedelta(seconds=2.5), "wal_timeout": 90, "connect_timeout": 0.0001}
+    assert _store(given) == {
+        "timeout": "2s 500ms",
+        "wal_timeout": "90s 0ms",
+        "connect_timeout": "0s 1ms",
+    }
+    assert _store({"region": "r", "allow_http": True, "pool_max_idle_per_host": 8}) == {
+        "region": "r",
+        "allow_http": True,
+        "pool_max_idle_per_host": 8,
+    }
+    assert _store({"ca_bundle": Path("certificates")}) == {"ca_bundle": "certificates"}
+    provided = _store(lambda: {"timeout": 5})
+    assert provided == provided.renewed() == {"timeout": "5s 0ms"}
+    assert _store(provided) is provided
+
+
+@pytest.mark.parametrize("wrong", [-1, -2.5, "-3", float("inf"), float("nan"), timedelta(-1)])
+def test_a_wrong_duration_of_a_store_is_refused_by_name(absent: dict, wrong: object) -> None:
+    with pytest.raises(siltstone.Invalid, match="store option 'connect_timeout'"):
+        siltstone.open_reader("s3://bucket/db", store_options=absent | {"connect_timeout": wrong})
+    with pytest.raises(TypeError, match=r"store option 'timeout' is a timedelta, .*, not bool"):
+        siltstone.open_reader("s3://bucket/db", store_options=absent | {"timeout": True})
