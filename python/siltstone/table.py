@@ -33,12 +33,13 @@ from typing import TYPE_CHECKING, Any, Final, Literal, final
 from siltstone import _native
 from siltstone._native import ArrowArray, TableSchema, TableStream
 from siltstone._open import StoreOptionsSource, Url, _store, _text, hidden
+from siltstone._pandas_frames import fitted
 from siltstone.exceptions import Conflict, Invalid, Unsupported
 from siltstone.merging import MergeOperatorSource, described
 from siltstone.options import Options, named_options
 
 if TYPE_CHECKING:
-    from siltstone._native import Commit, Database, Reader, Snapshot, _Seconds
+    from siltstone._native import Commit, Database, Reader, Snapshot, WriteBatch, _Seconds
 
 __all__ = [
     "Table",
@@ -128,12 +129,14 @@ def _check_arrow(given: Any, wanted: str, example: str) -> None:
 
 def encode(schema: TableSchema, rows: Any) -> tuple[ArrowArray, ArrowArray]:
     """As `TableSchema.encode`."""
-    return _columns(schema, None).encode(rows)
+    columns = _columns(schema, None)
+    return columns.encode(fitted(columns, rows))
 
 
 def encode_key(schema: TableSchema, rows: Any) -> ArrowArray:
     """As `TableSchema.encode_key`."""
-    return _columns(schema, None).encode_key(rows)
+    columns = _columns(schema, None)
+    return columns.encode_key(fitted(columns, rows))
 
 
 def decode(
@@ -146,6 +149,11 @@ def decode(
 def decode_key(schema: TableSchema, keys: Any) -> ArrowArray:
     """As `TableSchema.decode_key`."""
     return _columns(schema, None).decode_key(keys)
+
+
+def _deletes(schema: TableSchema, keys: Any) -> WriteBatch:
+    """Returns a batch that deletes the rows with these keys."""
+    return schema.deletes(fitted(schema, keys))
 
 
 def _by_name(given: Any, argument: str) -> dict[str, Any]:
@@ -174,7 +182,7 @@ def _names(columns: Sequence[str] | None) -> list[str] | None:
 def _encoded(schema: TableSchema, data: Any) -> TableStream | Iterator[TableStream]:
     """Encodes rows for a load as they are read. Dicts of an iterable are encoded in batches."""
     if hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__"):
-        return schema.encode_stream(data)
+        return schema.encode_stream(fitted(schema, data))
     return _encoded_each(schema, data)
 
 
@@ -189,7 +197,7 @@ def _encoded_each(schema: TableSchema, data: Iterable[Any]) -> Iterator[TableStr
             yield schema.encode_stream(some)
             some = []
         if not isinstance(item, Mapping):
-            yield schema.encode_stream(item)
+            yield schema.encode_stream(fitted(schema, item))
     if some:
         yield schema.encode_stream(some)
 
@@ -312,7 +320,7 @@ class Table(_Known):
         """
         schema = self._now()
         wanted = _names(columns)
-        packed = schema.encode_key(keys)
+        packed = encode_key(schema, keys)
         values = self._handle.get_many(packed)
         try:
             return _like(keys, schema.decode(packed, values, columns=wanted))
@@ -369,7 +377,8 @@ class Table(_Known):
         Database has this method.
 
         :param rows: Arrow data (a table, a batch, a data frame), or a list of dicts. A nullable
-            value column may be missing.
+            value column may be missing. A column of floats in a DataFrame of pandas is taken for a
+            column of whole numbers if all values are whole; NaN is null.
         :param ttl: time to live; the rows expire after it.
         :param expire_at: an aware datetime, instead of `ttl`: the rows expire at this time.
         :raises Invalid: if a column is missing, unknown, or of another type, if a column that is
@@ -378,7 +387,7 @@ class Table(_Known):
         :raises TypeError: if the table belongs to a Reader or a Snapshot.
         :raises Closed, Fenced, Timeout, Unavailable: as for `Database.put`.
         """
-        keys, values = self._now().encode(rows)
+        keys, values = encode(self._now(), rows)
         return self._writes("put").put_many(keys, values, ttl=ttl, expire_at=expire_at)
 
     def delete(self, keys: Any) -> Commit:
@@ -387,7 +396,7 @@ class Table(_Known):
 
         :param keys: Arrow data, or a list of dicts, with the key columns.
         """
-        return self._writes("delete").write(self._now().deletes(keys))
+        return self._writes("delete").write(_deletes(self._now(), keys))
 
     def load(
         self,

@@ -6,12 +6,15 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
+import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
 
 import siltstone
+from aio_for_tests import run
+from siltstone import aio
 
 KEYS = pa.field("k", pa.int64(), nullable=False)
 COLUMNS = pa.schema(
@@ -24,6 +27,7 @@ COLUMNS = pa.schema(
         pa.field("b", pa.binary()),
         pa.field("d", pa.decimal128(10, 2)),
         pa.field("f", pa.float64()),
+        pa.field("yes", pa.bool_()),
     ]
 )
 
@@ -116,6 +120,99 @@ def test_a_frame_that_would_lose_something_is_refused_by_column(
     with pytest.raises(siltstone.Invalid, match=f"column: {column}"):
         getattr(visits, method)(frame())
     assert stored(visits) == []
+
+
+# --- pandas ---------------------------------------------------------------------------------------
+
+NAN = float("nan")
+DAY = pd.Timestamp("2026-01-02")
+MISSING = {
+    "integers": ("n", [7.0, NAN], [7, None]),
+    "integers without a gap": ("n", [7.0, -8.0], [7, -8]),
+    "narrow integers": ("small", np.array([7, NAN], "float32"), [7, None]),
+    "the largest exact integer": ("n", [2.0**53 - 1, NAN], [2**53 - 1, None]),
+    "nullable integers": ("n", pd.array([7, None], "Int64"), [7, None]),
+    "nullable narrow integers": ("n", pd.array([7, pd.NA], "UInt8"), [7, None]),
+    "nullable floats": ("n", pd.array([7.0, None], "Float64"), [7, None]),
+    "integers of pyarrow": ("n", pd.array([7, None], "int64[pyarrow]"), [7, None]),
+    "objects": ("n", pd.Series([7, pd.NA], dtype=object), [7, None]),
+    "nullable text": ("s", pd.array(["x", pd.NA], "string"), ["x", None]),
+    "text": ("s", ["x", NAN], ["x", None]),
+    "nullable booleans": ("yes", pd.array([True, None], "boolean"), [True, None]),
+    "booleans": ("yes", [True, None], [True, None]),
+    "times": ("t", [DAY, pd.NaT], [DAY.to_pydatetime(), None]),
+    "decimals": ("d", [Decimal("1.5"), NAN], [Decimal("1.50"), None]),
+    "long decimals": ("d", [Decimal("1.5" + "0" * 40), None], [Decimal("1.50"), None]),
+    "floats": ("f", [0.5, NAN], [0.5, None]),
+    "nothing for integers": ("n", [NAN, NAN], [None, None]),
+    "nothing for text": ("s", [NAN, NAN], [None, None]),
+    "nothing for times": ("t", [NAN, NAN], [None, None]),
+    "nothing for booleans": ("yes", pd.array([None, None], "boolean"), [None, None]),
+}
+
+
+@pytest.mark.parametrize("name", MISSING)
+@pytest.mark.parametrize("method", ["put", "load", "load in pieces", "aio put", "aio load"])
+def test_missing_values_of_pandas_are_nulls(visits, method: str, name: str) -> None:
+    column, values, expected = MISSING[name]
+    frame = pd.DataFrame({"k": [1, 2], column: values})
+    if method == "load in pieces":
+        visits.load(iter([frame.iloc[:1], frame.iloc[1:]]))
+    elif method.startswith("aio"):
+        handle = aio.Database(visits._handle).table
+        run(getattr(handle, method.removeprefix("aio "))(frame))
+    else:
+        getattr(visits, method)(frame)
+    assert pa.table(visits.scan(columns=[column]))[column].to_pylist() == expected
+
+
+WRONG = {
+    "fraction": ("n", [7.5, NAN], "truncated"),
+    "too large": ("small", [40_000.0, NAN], "truncated"),
+    "endless": ("n", [float("inf"), NAN], "stands for several whole numbers"),
+    "inexact": ("n", [NAN, 2.0**53], r"stands for several .*column: n, row: 1"),
+    "inexact 32 bits": ("n", np.array([-(2.0**24)], "float32"), "stands for several"),
+    "many digits": ("d", [Decimal("1" * 40)], "does not fit"),
+    "float for text": ("s", [0.5, NAN], "another type"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+@pytest.mark.parametrize("method", ["put", "load"])
+def test_a_frame_of_pandas_that_would_change_is_refused_by_column(
+    visits, method: str, name: str
+) -> None:
+    column, values, text = WRONG[name]
+    frame = pd.DataFrame({"k": range(len(values)), column: values})
+    with pytest.raises(siltstone.Invalid, match=text) as refused:
+        getattr(visits, method)(frame)
+    assert refused.value.context["column"] == column
+    assert f"column: {column}" in str(refused.value)
+    assert stored(visits) == []
+
+
+def test_keys_in_a_frame_of_pandas_may_be_floats(visits) -> None:
+    visits.put([{"k": 1, "s": "x"}, {"k": 2, "s": "y"}])
+    keys = pd.DataFrame({"k": [2.0, 3.0]})
+    assert pa.record_batch(visits.get_many(keys))["s"].to_pylist() == ["y", None]
+    encoded = siltstone.table.encode_key(visits.schema, keys)
+    same = siltstone.table.encode_key(visits.schema, [{"k": 2}, {"k": 3}])
+    assert pa.array(encoded) == pa.array(same)
+    visits.delete(keys)
+    assert stored(visits) == [{"k": 1, "s": "x"}]
+    missing = pd.DataFrame({"k": [1.0, NAN], "s": ["x", "y"]})
+    with pytest.raises(siltstone.Invalid, match="schema says not null") as refused:
+        visits.put(missing)
+    assert refused.value.context["column"] == "k"
+
+
+def test_a_frame_that_pyarrow_refuses_is_refused_as_before(visits) -> None:
+    for frame in (
+        pd.DataFrame({"k": [1, 2], "s": ["x", 7]}),
+        pd.DataFrame([[1, "x", "y"]], columns=["k", "s", "s"]),
+    ):
+        with pytest.raises(TypeError, match=r"^DataFrame: expected a table"):
+            visits.put(frame)
 
 
 def test_keys_of_another_width_are_found(visits) -> None:

@@ -13,6 +13,7 @@ from siltstone.table import (
     _TRIES,
     TableSchema,
     _Change,
+    _deletes,
     _encoded,
     _grown,
     _Known,
@@ -20,6 +21,8 @@ from siltstone.table import (
     _moved,
     _names,
     _parsed,
+    encode,
+    encode_key,
 )
 
 if TYPE_CHECKING:
@@ -78,7 +81,7 @@ class Table(_Known):
         """As `siltstone.table.Table.get_many`."""
         schema = self._now()
         wanted = _names(columns)
-        packed = schema.encode_key(keys)
+        packed = encode_key(schema, keys)
         values = await self._of.get_many(packed)
         try:
             return _like(keys, schema.decode(packed, values, columns=wanted))
@@ -110,14 +113,14 @@ class Table(_Known):
         self, rows: Any, *, ttl: _Seconds | None = None, expire_at: datetime | None = None
     ) -> Commit:
         """As `siltstone.table.Table.put`."""
-        keys, values = self._now().encode(rows)
+        keys, values = encode(self._now(), rows)
         database = self._writes("put")
         done: Commit = await database.put_many(keys, values, ttl=ttl, expire_at=expire_at)
         return done
 
     async def delete(self, keys: Any) -> Commit:
         """As `siltstone.table.Table.delete`."""
-        done: Commit = await self._writes("delete").write(self._now().deletes(keys))
+        done: Commit = await self._writes("delete").write(_deletes(self._now(), keys))
         return done
 
     async def load(
