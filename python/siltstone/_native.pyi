@@ -166,6 +166,7 @@ class _ArrowStreamLike(Protocol):
 
 _Bytes: TypeAlias = bytes | _Buffer
 _Seconds: TypeAlias = timedelta | float | str
+_Size: TypeAlias = int | str
 _Described: TypeAlias = str | tuple[str, Any, Any] | None
 _ArrowData: TypeAlias = _ArrowArrayLike | _ArrowStreamLike
 _T = TypeVar("_T")
@@ -598,7 +599,7 @@ class Database(_Warms):
         *,
         sorted: bool = False,
         duplicates: Literal["error", "last"] = "error",
-        memory_bytes: int | None = None,
+        memory_bytes: _Size | None = None,
         scratch: str | PathLike[str] | None = None,
         on_progress: Callable[[int, int], object] | None = None,
     ) -> LoadResult:
@@ -612,8 +613,9 @@ class Database(_Warms):
         :param sorted: the rows are in ascending order of their keys. Otherwise they are sorted.
         :param duplicates: "error": raise Invalid for rows with equal keys. "last": keep the last of
             them.
-        :param memory_bytes: memory for rows (at least 64 MiB, 1 GiB by default), in addition to the
-            memory of `data` itself. Larger data is sorted through files in `scratch`.
+        :param memory_bytes: memory for rows, in bytes or as text such as "2GiB" (at least 64 MiB,
+            1 GiB by default), in addition to the memory of `data` itself. Larger data is sorted
+            through files in `scratch`.
         :param scratch: an existing local folder (by default that of `tempfile`).
         :param on_progress: called a few times a second, and at the end, with the bytes done and the
             bytes to do, as far as known. Each row counts twice: when it is read, and when it is in
@@ -623,8 +625,8 @@ class Database(_Warms):
             names the row, counted from 0), or rows have equal keys (the text names the key and both
             rows). No row is loaded.
         :raises TypeError: if the data or a column has an unsupported type.
-        :raises Timeout: if all tables are uploaded but the commit did not end in time. This writer,
-            or the next, completes it.
+        :raises Timeout: if all tables are uploaded but the commit did not end in time. The text
+            says whether this writer, or the next, completes it.
         :raises Closed, Fenced, Denied, Unavailable: see `siltstone.exceptions`.
         """
     def ingest(self, request: IngestRequest) -> Commit:
@@ -637,8 +639,8 @@ class Database(_Warms):
             undone, if its deadline has passed, if it was aborted, or if a later version of its
             application was adopted.
         :raises Invalid: if tables of the job are missing.
-        :raises Timeout: if the adoption did not end in time. The job remains submitted, and this
-            writer, or the next, adopts it.
+        :raises Timeout: if the adoption did not end in time. The text says whether the job is
+            submitted: then this writer, or the next, adopts it.
         :raises Closed, Fenced, Denied, Unavailable: see `siltstone.exceptions`.
         """
     def changes(
@@ -648,7 +650,7 @@ class Database(_Warms):
         consumer: str | None = None,
         until: str | None = None,
         lifetime: _Seconds | None = None,
-        most_bytes: int | None = None,
+        most_bytes: _Size | None = None,
     ) -> Changes:
         """Returns the change feed, a `siltstone.changes.Changes`: all durable changes in
         commit order, as an iterator over Arrow record batches. Arguments and errors are
@@ -711,7 +713,7 @@ class Reader(_Warms):
         consumer: str | None = None,
         until: str | None = None,
         lifetime: _Seconds | None = None,
-        most_bytes: int | None = None,
+        most_bytes: _Size | None = None,
     ) -> Changes:
         """Returns the change feed, a `siltstone.changes.Changes`: all durable changes in
         commit order, as an iterator over Arrow record batches. Arguments and errors are
@@ -1517,8 +1519,9 @@ class SstWriter:
         memory.
     :param duplicates: "error": raise Invalid for rows with equal keys. "last": keep the last of
         them.
-    :param sort_memory_bytes: memory for sorting (1 MiB to 64 GiB; 128 MiB by default). Larger data
-        is sorted through files in `scratch`, which take the size of the data once more.
+    :param sort_memory_bytes: memory for sorting, in bytes or as text such as "1GiB" (1 MiB to
+        64 GiB; 128 MiB by default). Larger data is sorted through files in `scratch`, which take
+        the size of the data once more.
     :param scratch: an existing local folder (by default that of `tempfile`).
     :raises NotFound: if the folder of the file does not exist.
     :raises Invalid: if the target or an option is not valid.
@@ -1533,7 +1536,7 @@ class SstWriter:
         store_options: StoreOptionsSource | None = None,
         sort: bool = True,
         duplicates: str = "error",
-        sort_memory_bytes: int | None = None,
+        sort_memory_bytes: _Size | None = None,
         scratch: str | PathLike[str] | None = None,
     ) -> Self: ...
     def add(
@@ -1899,7 +1902,7 @@ def give_up_table(
 ) -> dict[str, Any]: ...
 def collect_after_repair(url: str, store_options: dict[str, str | int | bool]) -> None: ...
 def bytes_of_text(text: str, name: str) -> int:
-    """Converts a size as text (``"512MiB"``, ``"4096"``) to bytes, for the command line."""
+    """Converts a size as text (``"512MiB"``, ``"4096"``) to bytes, for the Python modules."""
 
 def seconds_of_duration(object: _Seconds, name: str) -> float:
     """Converts a duration in any accepted form to seconds, for the Python modules."""

@@ -526,11 +526,11 @@ def status(
     writer has adopted into its log, and that readers already see, is "pending" until the next
     flush.
 
-    :param request: the request, the job, or the id of the job. After its staged data is
-        collected, a job is "open" by its id alone if a later version of its application was
-        submitted.
+    :param request: the request, the job, or the id of the job.
     :raises Conflict: if the request or the job is for another database.
-    :raises NotFound, Denied, Unavailable: see `siltstone.exceptions`.
+    :raises NotFound: if there is no database, or no trace of a job with the id: it has staged
+        nothing yet, or its staged data is collected and its outcome no longer recorded by its id.
+    :raises Denied, Unavailable: see `siltstone.exceptions`.
     """
     store_options = hidden(store_options)
     place = (_text(url), _store(store_options))

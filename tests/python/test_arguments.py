@@ -10,11 +10,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 import siltstone
 from aio_for_tests import run
-from siltstone import admin, aio, changes, compaction, ingest
+from siltstone import admin, aio, changes, compaction, ingest, lsm
 from siltstone import spark as kv
 from siltstone._open import _store
 from siltstone.spark import _matching, _options, _stream
@@ -72,6 +73,30 @@ def test_jobs_take_sizes_as_text(filled: str) -> None:
     with pytest.raises(siltstone.Invalid, match="memory_bytes must be 67108864 or more"):
         job.load(1, [], memory_bytes="1MiB")
     assert job.load(1, [], memory_bytes="64MiB").rows == 0
+
+
+def test_handles_take_sizes_as_text(filled: str, tmp_path: Path) -> None:
+    rows = pa.table({"key": [b"a"], "value": [b"b"]})
+    with siltstone.open(filled) as db:
+        assert db.changes(consumer="a", since="oldest", most_bytes="1GiB").read() is not None
+        assert db.load(rows, memory_bytes="64MiB").rows == 1
+        with pytest.raises(siltstone.Invalid, match="memory_bytes must be 67108864 or more"):
+            db.load(rows, memory_bytes="1MiB")
+        with pytest.raises(TypeError, match=r"memory_bytes must be a number .* not float"):
+            db.load(rows, memory_bytes=1.5)
+        with siltstone.open_reader(filled) as reader:
+            reader.changes(consumer="b", since="oldest", most_bytes="2GiB")
+    assert [one.most_bytes for one in changes.consumers(filled)] == [1 << 30, 2 << 30]
+
+    async def loads() -> int:
+        async with aio.open(filled) as db:
+            return (await db.load(rows, memory_bytes="64MiB")).rows
+
+    assert run(loads()) == 1
+    with lsm.SstWriter(tmp_path / "rows.sst", sort_memory_bytes="2MiB") as writer:
+        writer.add(b"a", b"b")
+    with pytest.raises(siltstone.Invalid, match="sort_memory_bytes is not a size"):
+        lsm.SstWriter(tmp_path / "rows.sst", sort_memory_bytes="2MB")
 
 
 def test_a_plan_and_a_probe_take_sizes_as_text(filled: str) -> None:
@@ -152,6 +177,7 @@ HUGE = 1 << 70
 def calls(url: str) -> dict[str, Callable[[Any], object]]:
     """Calls with one whole number, by the name of the argument and of the call."""
     feed = changes.begin(url, since="oldest")
+    reader = siltstone.open_reader(url)
     job = ingest.Job(url)
     frame, session = SimpleNamespace(mapInArrow=print), SimpleNamespace(createDataFrame=print)
     prepared = _matching.PreparedFrame(frame, [], {})
@@ -171,6 +197,7 @@ def calls(url: str) -> dict[str, Callable[[Any], object]]:
         "unit_bytes of plan": lambda n: compaction.plan(url, unit_bytes=n),
         "rounds of probe": lambda n: admin.probe(url, rounds=n),
         "largest_object of probe": lambda n: admin.probe(url, rounds=1, largest_object=n),
+        "most_bytes of changes": lambda n: reader.changes(consumer="a", most_bytes=n),
         "most_bytes of begin": lambda n: changes.begin(url, consumer="a", most_bytes=n),
         "rows of read": lambda n: feed.read(n),
         "rows of rows": lambda n: feed.rows(n),

@@ -206,6 +206,26 @@ def test_keys_in_a_frame_of_pandas_may_be_floats(visits) -> None:
     assert refused.value.context["column"] == "k"
 
 
+@pytest.mark.parametrize("missing", [pd.NA, pd.NaT])
+@pytest.mark.parametrize("column", ["n", "small", "s", "t", "b", "d", "f", "yes"])
+def test_a_missing_value_of_pandas_in_a_dict_is_null(visits, column: str, missing) -> None:
+    visits.put([{"k": 1, column: missing}])
+    assert visits.get({"k": 1})[column] is None
+    with pytest.raises(siltstone.Invalid, match="schema says not null"):
+        visits.put([{"k": missing}])
+
+
+def test_numbers_of_numpy_in_a_dict_are_values(visits) -> None:
+    visits.put([{"k": np.int64(1), "n": np.uint8(7), "f": np.float32(0.5), "yes": np.bool_(True)}])
+    assert stored(visits) == [{"k": 1, "n": 7, "f": 0.5, "yes": True}]
+
+
+def test_a_type_that_no_table_has_is_refused_by_column(visits) -> None:
+    decimals = pa.array([Decimal("1.5")], pa.decimal256(50, 2))
+    with pytest.raises(siltstone.Unsupported, match="column: d"):
+        visits.put(pa.table({"k": [1], "d": decimals}))
+
+
 def test_a_frame_that_pyarrow_refuses_is_refused_as_before(visits) -> None:
     for frame in (
         pd.DataFrame({"k": [1, 2], "s": ["x", 7]}),

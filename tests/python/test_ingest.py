@@ -11,6 +11,7 @@ import sys
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from datetime import UTC, datetime
 
+import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 
@@ -633,6 +634,34 @@ def test_submit_ends_a_writer_that_a_lock_shows_dead(tmp_path) -> None:
     assert ingest.submit(staged(url)).state == "adopted"
     with siltstone.open_reader(url) as reader:
         assert reader[b"k"] == b"v"
+
+
+@pytest.mark.parametrize("method", ["ingest", "load"])
+def test_a_writer_that_never_looks_makes_room(memory_url, method: str) -> None:
+    idle = {"writes": {"ingest_poll_interval": None}, "deadline": 60}
+    with siltstone.open(memory_url, options=idle) as db:
+        for _ in range(256):
+            ingest.submit(staged(memory_url, 1), wait=False)
+        if method == "ingest":
+            db.ingest(staged(memory_url, 1)).wait()
+        else:
+            assert db.load(pa.table({"key": [b"loaded"], "value": [b""]})).rows == 1
+
+
+def test_an_id_without_a_trace_is_not_found(tmp_path) -> None:
+    siltstone.open(tmp_path).close()
+    job = ingest.Job(tmp_path)
+    # The job itself tells that it exists; its id tells so once an object was staged.
+    assert ingest.status(tmp_path, job).state == "open"
+    for name in (job.id, "01ARZ3NDEKTSV4RRFFQ69G5FAV"):
+        with pytest.raises(siltstone.NotFound, match="no such job") as refused:
+            ingest.status(tmp_path, name)
+        assert refused.value.context["job"] == name
+    task(job, 0, 3)
+    assert ingest.status(tmp_path, job.id).state == "open"
+    request = staged(tmp_path)
+    ingest.submit(request)
+    assert ingest.status(tmp_path, request.job).state == "adopted"
 
 
 def test_a_job_without_room_is_not_called_submitted(tmp_path) -> None:

@@ -1,7 +1,8 @@
-//! Durations as arguments: a `timedelta`, a number of seconds, or text with a unit, in the syntax
-//! of the options.
+//! Durations and sizes as arguments: a `timedelta`, a number of seconds or of bytes, or text with a
+//! unit, in the syntax of the options.
 
 use crate::error;
+use crate::range::count;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDelta, PyString};
@@ -62,7 +63,32 @@ fn seconds_of_duration(object: &Bound<'_, PyAny>, name: &str) -> PyResult<f64> {
     duration(object, name).map(|duration| duration.as_secs_f64())
 }
 
-/// Converts a size as text (`512MiB`, `4096`) to bytes, for the command line.
+/// The argument `name` as a size: a number of bytes, or text with a unit.
+///
+/// # Errors
+/// TypeError if the object is neither an integer nor text; Invalid below `min`, and if text is not
+/// a size.
+pub(crate) fn size(object: &Bound<'_, PyAny>, name: &str, min: u64) -> PyResult<u64> {
+    let Ok(text) = object.cast::<PyString>() else {
+        return count(object, name, min).map_err(|error| {
+            let py = object.py();
+            match (error.is_instance_of::<PyTypeError>(py), object.get_type().name()) {
+                (true, Ok(given)) => PyTypeError::new_err(format!(
+                    "{name} must be a number of bytes, or text such as '1GiB', not {given}"
+                )),
+                _ => error,
+            }
+        });
+    };
+    let bytes = bytes_of_text(object.py(), &text.to_cow()?, name)?;
+    if bytes >= min {
+        return Ok(bytes);
+    }
+    let text = format!("{name} must be {min} or more and under 2^64, not {bytes}");
+    Err(error::invalid(object.py(), text))
+}
+
+/// Converts a size as text (`512MiB`, `4096`) to bytes, for the Python modules.
 #[pyfunction]
 fn bytes_of_text(py: Python<'_>, text: &str, name: &str) -> PyResult<u64> {
     siltstone::bytes_of_text(text).ok_or_else(|| {

@@ -396,7 +396,7 @@ macro_rules! feeds {
                 consumer: Option<&str>,
                 until: Option<&str>,
                 lifetime: Option<Bound<'py, PyAny>>,
-                most_bytes: Option<u64>,
+                most_bytes: Option<Bound<'py, PyAny>>,
             ) -> PyResult<Bound<'py, PyAny>> {
                 let (py, module) = (slf.py(), slf.py().import("siltstone.changes")?);
                 let given = (since, consumer, until, lifetime, most_bytes);

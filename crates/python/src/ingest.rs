@@ -37,8 +37,8 @@ type PlainRequest = (PlainJob, String, u64, u64, u64);
 type PlainStanding = (&'static str, Option<u64>, Option<String>);
 
 /// The refusal of another text than the id of a job.
-const JOB_ID: &str = "that is no id of an ingest job: 32 hexadecimal digits, as `siltstone ingest \
-                      --list` and `Job.id` show it";
+const JOB_ID: &str = "no ingest job has such an id: it has 26 digits and letters, as `siltstone \
+                      ingest --list` and `Job.id` show it";
 
 pub(crate) fn job_of(py: Python<'_>, plain: PlainJob) -> PyResult<IngestJob> {
     let (id, database, timeline, app, replace, behind, forgotten, operator) = plain;
@@ -217,7 +217,7 @@ pub(crate) fn ingest_withdraw(
 }
 
 fn job_named(py: Python<'_>, job: &str) -> PyResult<JobId> {
-    JobId::parse(job).ok_or_else(|| error::invalid(py, "no ingest job reads like that"))
+    JobId::parse(job).ok_or_else(|| error::invalid(py, JOB_ID))
 }
 
 /// The status of a job, by its id.
@@ -256,8 +256,8 @@ impl Database {
     ///     undone, if its deadline has passed, if it was aborted, or if a later version of its
     ///     application was adopted.
     /// :raises Invalid: if tables of the job are missing.
-    /// :raises Timeout: if the adoption did not end in time. The job remains submitted, and this
-    ///     writer, or the next, adopts it.
+    /// :raises Timeout: if the adoption did not end in time. The text says whether the job is
+    ///     submitted: then this writer, or the next, adopts it.
     /// :raises Closed, Fenced, Denied, Unavailable: see `siltstone.exceptions`.
     fn ingest(&self, py: Python<'_>, request: &Bound<'_, PyAny>) -> PyResult<Commit> {
         let request = asked(request)?;

@@ -3,13 +3,13 @@
 use crate::checkpoint::place;
 use crate::column::{check_type, needs_columns, null};
 use crate::database::Database;
+use crate::duration::size;
 use crate::error;
 use crate::frames::{as_bytes, batches_of, chunks_of, ended, is_arrow};
 use crate::ingest::{PlainJob, job_of};
 use crate::lsm::target;
 use crate::lsm::writer;
 use crate::process::Process;
-use crate::range::count;
 use crate::table::{TableBatches, TableStream};
 use crate::wait::{PacedSignals, wait, wait_watched};
 use arrow_array::cast::AsArray;
@@ -326,7 +326,7 @@ fn load_options(
 ) -> PyResult<LoadOptions> {
     let bytes = match memory_bytes {
         None => DEFAULT_MEMORY_BYTES,
-        Some(given) => count(&given, "memory_bytes", LEAST_LOAD_BYTES as u64)?,
+        Some(given) => size(&given, "memory_bytes", LEAST_LOAD_BYTES as u64)?,
     };
     Ok(LoadOptions {
         sorted,
@@ -404,8 +404,9 @@ impl Database {
     /// :param sorted: the rows are in ascending order of their keys. Otherwise they are sorted.
     /// :param duplicates: "error": raise Invalid for rows with equal keys. "last": keep the last of
     ///     them.
-    /// :param memory_bytes: memory for rows (at least 64 MiB, 1 GiB by default), in addition to the
-    ///     memory of `data` itself. Larger data is sorted through files in `scratch`.
+    /// :param memory_bytes: memory for rows, in bytes or as text such as "2GiB" (at least 64 MiB,
+    ///     1 GiB by default), in addition to the memory of `data` itself. Larger data is sorted
+    ///     through files in `scratch`.
     /// :param scratch: an existing local folder (by default that of `tempfile`).
     /// :param on_progress: called a few times a second, and at the end, with the bytes done and the
     ///     bytes to do, as far as known. Each row counts twice: when it is read, and when it is in
@@ -415,8 +416,8 @@ impl Database {
     ///     names the row, counted from 0), or rows have equal keys (the text names the key and both
     ///     rows). No row is loaded.
     /// :raises TypeError: if the data or a column has an unsupported type.
-    /// :raises Timeout: if all tables are uploaded but the commit did not end in time. This writer,
-    ///     or the next, completes it.
+    /// :raises Timeout: if all tables are uploaded but the commit did not end in time. The text
+    ///     says whether this writer, or the next, completes it.
     /// :raises Closed, Fenced, Denied, Unavailable: see `siltstone.exceptions`.
     #[pyo3(signature = (data, *, sorted=false, duplicates="error", memory_bytes=None,
         scratch=None, on_progress=None))]

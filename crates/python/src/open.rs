@@ -209,7 +209,8 @@ fn plain_text_of(named: &Bound<'_, PyDict>) -> PyResult<StoreOptions> {
             moment.to_string()
         } else {
             let kind = value.get_type().name()?;
-            let text = format!("store option '{name}' takes text, a number or a bool, not {kind}");
+            let text =
+                format!("store option '{name}' takes text, a whole number or a bool, not {kind}");
             return Err(PyTypeError::new_err(text));
         };
         Ok((name, text))

@@ -120,7 +120,8 @@ impl<'a> EncodedCells<'a> {
     /// with more digits than their type has. Unsupported for types that no column has.
     pub(crate) fn of(array: &'a ArrayRef, place: &Place<'_>) -> Result<EncodedCells<'a>> {
         let invalid = |text: &str| Err(Error::invalid(text).with("column", place.name));
-        let given = ColumnType::of(array.data_type())?;
+        let given = ColumnType::of(array.data_type());
+        let given = given.map_err(|error| error.with("column", place.name))?;
         if !place.column_type.takes(&given) {
             let wrong = invalid("the column has another type than the schema says: cast it");
             return wrong

@@ -305,7 +305,7 @@ class Database(_Warms):
         *,
         sorted: bool = False,
         duplicates: Literal["error", "last"] = "error",
-        memory_bytes: int | None = None,
+        memory_bytes: Bytes | None = None,
         scratch: str | PathLike[str] | None = None,
         on_progress: Callable[[int, int], object] | None = None,
     ) -> LoadResult:

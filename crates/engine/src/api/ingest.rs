@@ -25,10 +25,13 @@ use siltstone_base::{
 };
 use siltstone_manifest::features::INGEST;
 use siltstone_manifest::ingest::{
-    ClosedJob, JobApp, JobStatus, bringing, deadline, layered, standing, standing_as,
+    ClosedJob, JobApp, JobStatus, bringing, deadline, layered, pending, standing, standing_as,
     standing_since,
 };
-use siltstone_manifest::{Conflict, Edit, IngestConflict, IngestEdit, Refusal, RequestIngest};
+use siltstone_manifest::state::MOST_PENDING;
+use siltstone_manifest::{
+    Conflict, Edit, IngestConflict, IngestEdit, Manifest, Refusal, RequestIngest,
+};
 use siltstone_store::conditional;
 use siltstone_store::env::Env;
 use siltstone_store::retry::{limit_of, with_retries};
@@ -438,11 +441,12 @@ impl IngestRequest {
     }
 }
 
-/// The status of a job. If a later version of its application was ingested and the job's closing
-/// object was collected, this function reports the job as open; use [`status_of`] for such jobs.
+/// The status of a job. A job is not found by its id alone before it has staged an object. If a
+/// later version of its application was ingested and its objects were collected, it is not found
+/// either; use [`status_of`] for such jobs.
 ///
 /// # Errors
-/// NotFound if there is no database; errors of the store.
+/// NotFound if there is no database, or no trace of such a job; errors of the store.
 pub fn status(env: &Env, job: JobId, limit: Duration) -> BoxFuture<'_, Result<JobStatus>> {
     stands(env, job, None, limit)
 }
@@ -468,6 +472,7 @@ fn stands(
 ) -> BoxFuture<'_, Result<JobStatus>> {
     async move {
         let objects = Objects { env: env.clone(), limit };
+        let by_id = of.is_none();
         let work = async {
             let state = newest(&objects).await?;
             let app = match of {
@@ -485,11 +490,26 @@ fn stands(
             if stands != JobStatus::Open {
                 return Ok(stands);
             }
-            objects.standing_of_closed(&state, job).await
+            let stands = objects.standing_of_closed(&state, job).await?;
+            if stands != JobStatus::Open || !by_id || !objects.list_job(job).await?.is_empty() {
+                return Ok(stands);
+            }
+            // The job may have ended, and its objects been collected, after the manifest was read.
+            let newest = newest(&objects).await?;
+            match standing(&newest, job) {
+                JobStatus::Open => Err(no_such_job(job)),
+                stands => Ok(stands),
+            }
         };
         env.deadline(limit, "ingest status", work).await
     }
     .boxed()
+}
+
+/// The error for the id of a job that left no trace in the database.
+pub(super) fn no_such_job(job: JobId) -> Error {
+    let text = "no such job: it has staged no object here, and no request names it";
+    Error::new(ErrorKind::NotFound, text).with("job", job)
 }
 
 fn of_another_database() -> Error {
@@ -530,17 +550,35 @@ impl Database {
     /// # Errors
     /// Conflict if the job belongs to another database, its deadline has passed, it was aborted, or
     /// its version is below the last version of its application; Invalid if tables are missing;
-    /// Closed, Fenced; Timeout, after which the job stays submitted.
+    /// Closed, Fenced; Timeout, which says whether the job is submitted.
     pub fn ingest<'a>(&'a self, request: &'a IngestRequest) -> BoxFuture<'a, Result<Commit>> {
         async move {
             let writer = self.writer()?;
             let limit = writer.options.deadline;
             let asked = writer.ingest(request.edit(&writer.env));
             let taken = writer.context.deadline(limit, "ingest", asked).await;
-            taken.map_err(|error| error.during("ingest"))
+            taken.map_err(|error| match error.kind() {
+                ErrorKind::Timeout => {
+                    let awaited = awaited(&writer.manifests.newest_known(), request.job.id);
+                    error.with("waited for", awaited).during("ingest")
+                }
+                _ => error.during("ingest"),
+            })
         }
         .boxed()
     }
+}
+
+/// What an ingest that ended at its deadline waited for, and whether the job is submitted.
+fn awaited(newest: &Manifest, job: JobId) -> &'static str {
+    if pending(newest, job).is_some() {
+        return "its adoption; the job is submitted, and this writer or the next adopts it";
+    }
+    if newest.pending_ingests.len() >= MOST_PENDING {
+        return "room, because the maximum number of jobs waits for this writer; the job is not \
+                submitted: ingest it again";
+    }
+    "the store; whether the job is submitted is unknown: ingest it again"
 }
 
 /// The error of a job that was not ingested, as [`IngestRequest::submit`] returns it and

@@ -1,13 +1,13 @@
 //! Lists what ingest jobs have staged, and takes a job back by its id.
 
-use crate::api::ingest::IngestJob;
+use crate::api::ingest::{IngestJob, no_such_job};
 use crate::manifests::client::newest;
 use crate::manifests::missing::check_lives;
 use crate::manifests::objects::Objects;
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt, stream};
 use siltstone_base::name::prefix;
-use siltstone_base::{Error, ErrorKind, JobId, ObjectName, Result, UnixMillis};
+use siltstone_base::{JobId, ObjectName, Result, UnixMillis};
 use siltstone_manifest::ingest::{JobStatus, deadline, standing};
 use siltstone_store::env::Env;
 use siltstone_store::retry::with_retries;
@@ -103,8 +103,7 @@ pub fn withdraw(env: &Env, id: JobId, limit: Duration) -> BoxFuture<'_, Result<J
         let newest = newest(&objects).await?;
         check_lives(&newest)?;
         if standing(&newest, id) == JobStatus::Open && objects.list_job(id).await?.is_empty() {
-            let text = "no such job: it has staged no object here, and no request names it";
-            return Err(Error::new(ErrorKind::NotFound, text).with("job", id));
+            return Err(no_such_job(id));
         }
         let job = IngestJob {
             id,

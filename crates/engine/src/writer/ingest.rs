@@ -329,6 +329,10 @@ impl Writer {
             if answer.as_ref().err() != Some(&full) || !self.is_open() {
                 return Ok(answer);
             }
+            // The ingest task adopts the jobs of the newest known manifest, and a refused commit
+            // does not make the manifest known that it read. A writer without a poll interval would
+            // never learn of the jobs that fill the queue.
+            self.manifests.probe(false).await?;
             awaits.get_or_insert_with(|| self.flushes.await_room());
             self.nudges.ingest.notify_one();
             self.nudges.flush.notify_one();

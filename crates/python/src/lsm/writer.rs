@@ -5,12 +5,12 @@ use super::pairs::{Pairs, each_of_sequences};
 use super::target::{FileObject, FileRaised, TableSource, access, effects, options, path_of};
 use crate::bytes::BytesArg;
 use crate::column::{Column, needs_columns};
+use crate::duration::size;
 use crate::error::{self, Raise, closed};
 use crate::expiry::expires_at;
 use crate::frames::{batches_of, ended, is_arrow};
 use crate::held::{Held, stale};
 use crate::process::Process;
-use crate::range::count;
 use crate::shown::quoted;
 use crate::wait::wait;
 use arrow_array::RecordBatchReader;
@@ -47,8 +47,9 @@ const ROWS_BETWEEN_SIGNALS: u64 = 1 << 16;
 ///     memory.
 /// :param duplicates: "error": raise Invalid for rows with equal keys. "last": keep the last of
 ///     them.
-/// :param sort_memory_bytes: memory for sorting (1 MiB to 64 GiB; 128 MiB by default). Larger data
-///     is sorted through files in `scratch`, which take the size of the data once more.
+/// :param sort_memory_bytes: memory for sorting, in bytes or as text such as "1GiB" (1 MiB to
+///     64 GiB; 128 MiB by default). Larger data is sorted through files in `scratch`, which take
+///     the size of the data once more.
 /// :param scratch: an existing local folder (by default that of `tempfile`).
 /// :raises NotFound: if the folder of the file does not exist.
 /// :raises Invalid: if the target or an option is not valid.
@@ -484,7 +485,7 @@ pub(crate) fn sort_memory_bytes(
 ) -> PyResult<usize> {
     let bytes = match given {
         None => DEFAULT_SORT_MEMORY_BYTES,
-        Some(given) => count(&given, "sort_memory_bytes", MIN_SORT_MEMORY_BYTES)?,
+        Some(given) => size(&given, "sort_memory_bytes", MIN_SORT_MEMORY_BYTES)?,
     };
     match usize::try_from(bytes) {
         Ok(fitting) if bytes <= MAX_SORT_MEMORY_BYTES => Ok(fitting),

@@ -129,7 +129,8 @@ pub(super) fn column_of(
     }
     Ok(match column_type {
         ColumnType::Boolean => {
-            let values = place.each(cells, |cell| Ok(cell.cast::<PyBool>()?.is_true()))?;
+            // Also the bool of NumPy.
+            let values = place.each(cells, |cell| cell.extract::<bool>())?;
             Arc::new(BooleanArray::from(values))
         }
         ColumnType::Int { bits: 8, signed: true } => number!(Int8Type),
@@ -183,9 +184,14 @@ impl CellPlace<'_> {
         cells: &[Cell<'py>],
         convert: impl Fn(&Bound<'py, PyAny>) -> PyResult<T>,
     ) -> PyResult<Vec<Option<T>>> {
-        let one = |(row, cell): (usize, &Cell<'py>)| match cell {
-            None => Ok(None),
-            Some(cell) => convert(cell).map(Some).map_err(|error| self.wrong(row, cell, &error)),
+        let one = |(row, cell): (usize, &Cell<'py>)| {
+            let Some(cell) = cell else { return Ok(None) };
+            match convert(cell) {
+                Ok(value) => Ok(Some(value)),
+                // Looked at last, because few cells are missing values of pandas.
+                Err(_) if is_missing(cell) => Ok(None),
+                Err(error) => Err(self.wrong(row, cell, &error)),
+            }
         };
         cells.iter().enumerate().map(one).collect()
     }
@@ -231,6 +237,14 @@ impl CellPlace<'_> {
             FixedSizeBinaryArray::try_from_sparse_iter_with_size(values.into_iter(), length);
         Ok(Arc::new(array.map_err(|error| PyOverflowError::new_err(error.to_string()))?))
     }
+}
+
+/// Whether the value is `NA` or `NaT` of pandas, which mean null.
+fn is_missing(cell: &Bound<'_, PyAny>) -> bool {
+    let class = cell.get_type();
+    let is_of = |name: &str| class.name().is_ok_and(|found| found == name);
+    let of_pandas = || class.module().is_ok_and(|module| module.to_string().starts_with("pandas."));
+    (is_of("NAType") || is_of("NaTType")) && of_pandas()
 }
 
 /// The nearest 32-bit float, as in other conversions from Python's floats; an error if the value is
