@@ -12,6 +12,7 @@
 mod aws_profile;
 mod build;
 mod clients;
+mod concurrency;
 mod errors;
 mod hedge;
 mod limits;

@@ -28,7 +28,8 @@ Options:
   --seed N               Seed of faults and latencies (default: 0)
   --clock-offset MS      Let the clock of the server differ from the machine's
   --write-interval MS    Refuse two writes of one key within this time
-  --in-flight N          Serve at most this many requests at once
+  --in-flight N          Serve at most this many requests at once; others wait
+  --busy-above N         Refuse requests with 503 while this many are served
   --help                 Print this text
 
 Lines of input:
@@ -103,6 +104,7 @@ fn configure(arguments: &[String]) -> Result<ServerConfig, String> {
                 config.write_interval = Some(std::time::Duration::from_millis(number()?));
             }
             "--in-flight" => config.most_in_flight = value.parse().map_err(|_| wrong())?,
+            "--busy-above" => config.busy_above = value.parse().map_err(|_| wrong())?,
             _ => return Err(format!("unknown option {name}; --help has the options")),
         }
     }

@@ -34,6 +34,7 @@ pub(crate) struct Shared {
     pub(crate) clock_offset_millis: AtomicI64,
     pub(crate) write_interval: Option<Duration>,
     pub(crate) in_flight: Semaphore,
+    pub(crate) room: Semaphore,
     pub(crate) drops_connections: AtomicBool,
 }
 
@@ -63,6 +64,10 @@ pub(crate) async fn answer(
     if call.header("x-amz-content-sha256").is_some_and(|hash| hash.starts_with("STREAMING-")) {
         call.body = unchunked(&call.body).unwrap_or_default();
     }
+    let Ok(_room) = shared.room.try_acquire() else {
+        logged.entry.status = 503;
+        return respond(Answer::error(503, "SlowDown", "Please reduce your request rate"), None);
+    };
     let fault = shared.plan.lock().draw(call.kind, call.place());
     logged.entry.fault = fault.as_ref().map(Fault::name);
     let latency = shared.pace.latency(call.kind);

@@ -43,8 +43,10 @@ pub struct ServerConfig {
     pub clock_offset_millis: i64,
     /// The least time between two writes of one key, as GCS has it.
     pub write_interval: Option<Duration>,
-    /// The most requests that are served at once.
+    /// The most requests that are served at once. Others wait.
     pub most_in_flight: usize,
+    /// The most requests that are served at once before others are refused with 503 (SlowDown).
+    pub busy_above: usize,
     /// The most entries that the log keeps.
     pub log_entries: usize,
     /// Prices of requests.
@@ -66,6 +68,7 @@ impl Default for ServerConfig {
             clock_offset_millis: 0,
             write_interval: None,
             most_in_flight: Semaphore::MAX_PERMITS,
+            busy_above: Semaphore::MAX_PERMITS,
             log_entries: 100_000,
             prices: Prices::default(),
             threads: 2,
@@ -110,6 +113,7 @@ impl TestServer {
             clock_offset_millis: AtomicI64::new(config.clock_offset_millis),
             write_interval: config.write_interval,
             in_flight: Semaphore::new(config.most_in_flight),
+            room: Semaphore::new(config.busy_above),
             drops_connections: AtomicBool::new(false),
         });
         let listener = runtime.block_on(TcpListener::bind((Ipv4Addr::LOCALHOST, config.port)))?;

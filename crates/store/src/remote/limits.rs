@@ -161,6 +161,7 @@ impl HttpService for Limited {
             request.headers_mut().remove(AUTHORIZATION);
         }
         async move {
+            let turn = self.pace.concurrency.turn().await;
             let sent = request.body().content_length() as u64;
             let patience = self.pace.patience(self.base);
             let bought = limit_of(Duration::ZERO, sent);
@@ -170,6 +171,7 @@ impl HttpService for Limited {
             let answer = select(self.send(request, sent).boxed(), self.clock.sleep(limit));
             let (head, body) = match answer.await {
                 Either::Left((Ok(answer), _)) => {
+                    turn.answered(answer.status().as_u16());
                     counted.ended(SentOutcome::of(answer.status().as_u16()));
                     under_way.answered(sent);
                     answer.into_parts()
@@ -187,6 +189,7 @@ impl HttpService for Limited {
                     return Err(too_long(limit));
                 }
             };
+            drop(turn);
             let body = LimitedBody {
                 body,
                 base: self.base,

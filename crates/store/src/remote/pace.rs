@@ -10,6 +10,7 @@
 //! second request on. Requests that were begun together and are given up together double the
 //! patience once.
 
+use super::concurrency::Concurrency;
 use super::hedge::Hedges;
 use crate::env::Clock;
 use crate::sent::SentRequests;
@@ -35,6 +36,8 @@ pub(super) struct StorePace {
     sent: Arc<SentRequests>,
     /// When slow requests are sent a second time.
     pub(super) hedges: Hedges,
+    /// How many requests may be in flight.
+    pub(super) concurrency: Arc<Concurrency>,
     known: Mutex<PaceKnown>,
 }
 
@@ -73,7 +76,7 @@ pub(super) struct InFlightRequest {
 impl StorePace {
     pub(super) fn new(clock: Arc<dyn Clock>) -> StorePace {
         let (hedges, known) = (Hedges::default(), Mutex::default());
-        StorePace { clock, sent: Arc::default(), hedges, known }
+        StorePace { clock, sent: Arc::default(), hedges, concurrency: Arc::default(), known }
     }
 
     /// Counts of the requests to the store.
