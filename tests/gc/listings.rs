@@ -43,7 +43,7 @@ impl Store for Stubborn {
             let mut listed = self.store.list(prefix, after).await?;
             listed.retain(|object| !self.unlisted.contains(&object.name));
             for name in self.gone.iter().filter(|name| lies_under(**name, prefix)) {
-                listed.push(Listed { name: *name, bytes: 1, modified: UnixMillis(1) });
+                listed.push(Listed { name: *name, bytes: 1, modified: UnixMillis(1), tag: None });
             }
             listed.sort_by_key(|object| object.name);
             Ok(listed)

@@ -181,6 +181,7 @@ impl Store for Objects {
                     name: *name,
                     bytes: bytes.len() as u64,
                     modified: UnixMillis(0),
+                    tag: None,
                 })
                 .collect()
         })

@@ -21,7 +21,7 @@ use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use siltstone::env::Clock;
 use siltstone::store::counting::{CountingStore, Requests};
-use siltstone::store::{Listed, PutAnswer, Store, Upload};
+use siltstone::store::{Listed, PutAnswer, Store, TaggedBytes, Upload};
 use siltstone_base::{ObjectName, Result};
 use std::fmt;
 use std::ops::Range;
@@ -150,6 +150,16 @@ impl Store for Slow {
         async move {
             let found = self.store.get(name, range).await;
             let bytes = found.as_ref().ok().and_then(Option::as_ref).map_or(0, Bytes::len);
+            self.pass(self.latencies.get, bytes).await;
+            found
+        }
+        .boxed()
+    }
+
+    fn get_tagged(&self, name: ObjectName) -> BoxFuture<'_, Result<Option<TaggedBytes>>> {
+        async move {
+            let found = self.store.get_tagged(name).await;
+            let bytes = found.as_ref().ok().and_then(Option::as_ref).map_or(0, |(it, _)| it.len());
             self.pass(self.latencies.get, bytes).await;
             found
         }

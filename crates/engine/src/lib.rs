@@ -92,9 +92,9 @@ pub use writer::transaction::{Isolation, Savepoint, Transaction};
 pub mod store {
     pub use siltstone_store::{
         CacheUse, CopyAnswer, DiskCacheCounts, Listed, LocalReads, LogIdentityStep, LogStore,
-        Neighbours, Observed, Place, PutAnswer, SingleObject, Store, SweepReport, TableRead,
-        Upload, conditional, counting, encrypted, full, in_use, lies_in_folder, lies_under, local,
-        lone_object, memory, options, passed_on, presence, profile, ranges, retry, sent,
-        separate_log, two_phase, url,
+        Neighbours, ObjectTag, Observed, Place, PutAnswer, SingleObject, Store, SweepReport,
+        TableRead, TaggedBytes, Upload, conditional, counting, encrypted, full, in_use,
+        lies_in_folder, lies_under, local, lone_object, memory, options, passed_on, presence,
+        profile, ranges, retry, sent, separate_log, two_phase, url,
     };
 }

@@ -7,7 +7,9 @@ use crate::latency::Latency;
 use crate::retry::limit_of;
 use crate::sent::{SentKind, SentRequests, SentTotals};
 use crate::troubles::{Area, Troubles, Verb, explained, log_failed_abort};
-use crate::{CopyAnswer, Listed, LocalReads, Neighbours, PutAnswer, Store, Upload, passed_on};
+use crate::{
+    CopyAnswer, Listed, LocalReads, Neighbours, PutAnswer, Store, TaggedBytes, Upload, passed_on,
+};
 use bytes::Bytes;
 use futures::future::{BoxFuture, Either, select};
 use futures::{FutureExt, TryFutureExt};
@@ -336,6 +338,17 @@ impl Store for CountingStore {
         async move {
             let found = self.requests.timed(&self.requests.latencies.get, get).await;
             self.requests.read(name, &found);
+            found
+        }
+        .boxed()
+    }
+
+    fn get_tagged(&self, name: ObjectName) -> BoxFuture<'_, Result<Option<TaggedBytes>>> {
+        let get = self.store.get_tagged(name);
+        async move {
+            let found = self.requests.timed(&self.requests.latencies.get, get).await;
+            let bytes = |found: &Option<(Bytes, _)>| found.as_ref().map(|(bytes, _)| bytes.clone());
+            self.requests.read(name, &found.as_ref().map(bytes).map_err(Error::clone));
             found
         }
         .boxed()

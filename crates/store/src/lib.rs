@@ -45,7 +45,7 @@ pub mod url;
 
 pub use seam::{
     CacheUse, CopyAnswer, DiskCacheCounts, Listed, LocalReads, LogIdentityStep, LogStore,
-    Neighbours, Observed, Place, PutAnswer, SingleObject, Store, SweepReport, TableRead, Upload,
-    lies_in_folder, lies_under, span,
+    Neighbours, ObjectTag, Observed, Place, PutAnswer, SingleObject, Store, SweepReport, TableRead,
+    TaggedBytes, Upload, lies_in_folder, lies_under, span,
 };
 pub(crate) use seam::{DELETES_AT_ONCE, check_range, not_followed, too_short};

@@ -4,8 +4,8 @@ use crate::presence::{Presence, WriterSeat};
 use crate::profile::Profile;
 use crate::task::wall_clock;
 use crate::{
-    Listed, LocalReads, Neighbours, Place, PutAnswer, Store, Upload, check_range, lies_under,
-    not_followed, too_short,
+    Listed, LocalReads, Neighbours, ObjectTag, Place, PutAnswer, Store, TaggedBytes, Upload,
+    check_range, lies_under, not_followed, too_short,
 };
 use bytes::{Bytes, BytesMut};
 use futures::FutureExt;
@@ -16,6 +16,8 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::ops::Range;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, LazyLock};
 
 /// URL scheme of these stores.
@@ -34,6 +36,15 @@ type ObjectMap = Mutex<BTreeMap<ObjectName, Object>>;
 struct Object {
     bytes: Bytes,
     modified: UnixMillis,
+    tag: ObjectTag,
+}
+
+impl Object {
+    fn new(bytes: Bytes) -> Object {
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        let tag = ObjectTag::numbered(NUMBER.fetch_add(1, Relaxed));
+        Object { bytes, modified: wall_clock(), tag }
+    }
 }
 
 /// Named stores live as long as the process, so that a closed database can be opened again.
@@ -76,7 +87,7 @@ impl MemoryStore {
         match self.objects.lock().entry(name) {
             Entry::Occupied(_) => PutAnswer::Exists,
             Entry::Vacant(free) => {
-                free.insert(Object { bytes, modified: wall_clock() });
+                free.insert(Object::new(bytes));
                 PutAnswer::Created
             }
         }
@@ -97,6 +108,7 @@ impl MemoryStore {
                 name: *name,
                 bytes: object.bytes.len() as u64,
                 modified: object.modified,
+                tag: Some(object.tag),
             })
             .collect()
     }
@@ -115,6 +127,12 @@ impl Store for MemoryStore {
         range: Option<Range<u64>>,
     ) -> BoxFuture<'_, Result<Option<Bytes>>> {
         ready(self.read(name, range)).boxed()
+    }
+
+    fn get_tagged(&self, name: ObjectName) -> BoxFuture<'_, Result<Option<TaggedBytes>>> {
+        let object = self.objects.lock().get(&name).cloned();
+        let tagged = object.map(|object| (object.bytes, Some(object.tag)));
+        ready(Ok(tagged)).boxed()
     }
 
     fn get_clamped(
@@ -212,7 +230,7 @@ impl Upload for MemoryUpload {
     }
 
     fn finish(self: Box<Self>) -> BoxFuture<'static, Result<()>> {
-        let object = Object { bytes: self.bytes.freeze(), modified: wall_clock() };
+        let object = Object::new(self.bytes.freeze());
         self.objects.lock().insert(self.name, object);
         ready(Ok(())).boxed()
     }

@@ -30,8 +30,8 @@ use crate::presence::{self, Presence};
 use crate::profile::Profile;
 use crate::supervise::caught;
 use crate::{
-    CopyAnswer, Listed, Neighbours, Observed, Place, PutAnswer, Store, Upload, check_range,
-    lies_in_folder, lies_under, not_followed, place, too_short,
+    CopyAnswer, Listed, Neighbours, ObjectTag, Observed, Place, PutAnswer, Store, TaggedBytes,
+    Upload, check_range, lies_in_folder, lies_under, not_followed, place, too_short,
 };
 use bytes::Bytes;
 use clients::{ClientSettings, RemoteClients};
@@ -73,6 +73,8 @@ struct RemoteShared {
     deletes_many: AtomicBool,
     /// Set once a listing came in another order than that of the names.
     lists_unordered: AtomicBool,
+    /// Whether the first create of the proof has created the record, once it was answered.
+    recorded: OnceCell<bool>,
     /// Set once the store was seen to honour the condition of a create.
     proven: OnceCell<()>,
     provider: Provider,
@@ -121,6 +123,7 @@ impl RemoteShared {
             is_lone,
             deletes_many: AtomicBool::new(true),
             lists_unordered: AtomicBool::new(false),
+            recorded: OnceCell::new(),
             proven: OnceCell::new(),
             provider,
             explainer,
@@ -192,14 +195,14 @@ impl RemoteShared {
         self: Arc<Self>,
         name: ObjectName,
         range: Option<Range<u64>>,
-    ) -> Result<Option<Bytes>> {
+    ) -> Result<Option<TaggedBytes>> {
         check_range(range.as_ref())?;
         let path = self.path(name)?;
         let mut read_before = false;
         loop {
             match self.read_once(name, &path, range.clone()).await? {
                 Read::Absent => return Ok(None),
-                Read::Whole(bytes) => return Ok(Some(bytes)),
+                Read::Whole(bytes, tag) => return Ok(Some((bytes, tag))),
                 Read::Short(_) if !read_before => read_before = true,
                 Read::Short(bytes) => {
                     return Err(Error::corruption("the store sent fewer bytes than it announced")
@@ -227,7 +230,7 @@ impl RemoteShared {
             }
             Err(error) => {
                 return match self.unsatisfiable(name, &path, Some(range), error).await? {
-                    Read::Whole(bytes) => Ok(Some(bytes)),
+                    Read::Whole(bytes, _) => Ok(Some(bytes)),
                     Read::Absent | Read::Short(_) => Ok(None),
                 };
             }
@@ -257,14 +260,14 @@ impl RemoteShared {
             }
             Err(error) => return self.unsatisfiable(name, path, range, error).await,
         };
-        let (size, sent) = (found.meta.size, found.range.clone());
+        let (size, sent, tag) = (found.meta.size, found.range.clone(), tag(&found.meta));
         let wanted = range.unwrap_or(0..size);
         if wanted.end > size {
             return Err(too_short(name, &wanted, size));
         }
         let bytes = found.bytes().await.map_err(|error| self.explainer.explain(&error))?;
         if sent == wanted && bytes.len() as u64 == wanted.end - wanted.start {
-            return Ok(Read::Whole(bytes));
+            return Ok(Read::Whole(bytes, tag));
         }
         Ok(Read::Short(bytes.len()))
     }
@@ -394,13 +397,22 @@ fn parse_path(path: &str) -> Result<Path> {
 
 fn line(name: ObjectName, object: &ObjectMeta) -> Listed {
     let millis = object.last_modified.timestamp_millis();
-    Listed { name, bytes: object.size, modified: UnixMillis(u64::try_from(millis).unwrap_or(0)) }
+    let modified = UnixMillis(u64::try_from(millis).unwrap_or(0));
+    Listed { name, bytes: object.size, modified, tag: tag(object) }
+}
+
+/// The tag of an object. Listings of some stores have it without quotes. A weak one says only that
+/// two objects are alike.
+fn tag(object: &ObjectMeta) -> Option<ObjectTag> {
+    let text = object.e_tag.as_deref()?;
+    let text = text.trim_matches('"');
+    (!text.is_empty() && !text.starts_with("W/")).then(|| ObjectTag::of(text))
 }
 
 /// The result of one read request.
 enum Read {
     Absent,
-    Whole(Bytes),
+    Whole(Bytes, Option<ObjectTag>),
     /// A different number of bytes than requested.
     Short(usize),
 }
@@ -449,6 +461,12 @@ impl Store for RemoteStore {
     ) -> BoxFuture<'_, Result<Option<Bytes>>> {
         let read = Arc::clone(&self.shared).read(name, range);
         let read = self.shared.start("get", read);
+        async move { Ok(read.await??.map(|(bytes, _)| bytes)) }.boxed()
+    }
+
+    fn get_tagged(&self, name: ObjectName) -> BoxFuture<'_, Result<Option<TaggedBytes>>> {
+        let read = Arc::clone(&self.shared).read(name, None);
+        let read = self.shared.start("get", read);
         async move { read.await? }.boxed()
     }
 
@@ -469,6 +487,12 @@ impl Store for RemoteStore {
         let shared = Arc::clone(&self.shared);
         let proof = self.shared.start("prove", async move { shared.ensure_conditions().await });
         async move { proof.await? }.boxed()
+    }
+
+    fn begin_proof(&self) -> BoxFuture<'_, Result<bool>> {
+        let shared = Arc::clone(&self.shared);
+        let begun = self.shared.start("prove", async move { shared.begin_proof().await });
+        async move { begun.await? }.boxed()
     }
 
     fn put_if_absent(&self, name: ObjectName, bytes: Bytes) -> BoxFuture<'_, PutAnswer> {
@@ -554,6 +578,7 @@ impl Neighbours for RemoteStore {
             is_lone: false,
             deletes_many: AtomicBool::new(true),
             lists_unordered: AtomicBool::new(false),
+            recorded: OnceCell::new(),
             proven: OnceCell::new(),
             provider: shared.provider,
             explainer: shared.explainer.clone(),

@@ -9,7 +9,7 @@ use super::store::FaultStore;
 use crate::sim::{ProcessId, Rng, SimHandle};
 use bytes::Bytes;
 use parking_lot::Mutex;
-use siltstone::store::{Listed, PutAnswer, Store, lies_under};
+use siltstone::store::{Listed, ObjectTag, PutAnswer, Store, lies_under};
 use siltstone_base::{Error, ErrorKind, ManifestId, ObjectName, UnixMillis, WalId};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -39,12 +39,15 @@ struct Object {
     bytes: Bytes,
     created: Duration,
     modified: UnixMillis,
+    tag: ObjectTag,
 }
 
 struct State {
     /// Whether its stores report that the place may be deleted under a handle.
     may_be_emptied: bool,
     objects: BTreeMap<ObjectName, Object>,
+    /// Number of objects stored so far, for their tags.
+    stored: u64,
     /// Every object of the log that was ever created, in order of creation.
     log: Vec<(WalId, Bytes)>,
     /// Every manifest that was ever created, in order of creation.
@@ -104,6 +107,7 @@ impl Bucket {
     pub(super) fn at(sim: &SimHandle, plan: FaultPlan, place: Option<Place>) -> Arc<Bucket> {
         let state = State {
             objects: BTreeMap::new(),
+            stored: 0,
             log: Vec::new(),
             manifests: Vec::new(),
             rng: sim.split_rng(),
@@ -235,7 +239,9 @@ impl Bucket {
     /// Stores an object from outside, replacing any existing one.
     pub fn insert(&self, name: ObjectName, bytes: Bytes) {
         let (created, modified) = (self.sim.elapsed(), self.sim.wall_clock());
-        self.state.lock().objects.insert(name, Object { bytes, created, modified });
+        let mut state = self.state.lock();
+        let tag = state.next_tag();
+        state.objects.insert(name, Object { bytes, created, modified, tag });
     }
 
     /// Removes an object from outside. Returns whether it existed.
@@ -370,6 +376,7 @@ impl Bucket {
     pub(super) fn create(&self, name: ObjectName, bytes: Bytes) -> PutAnswer {
         let (created, modified) = (self.sim.elapsed(), self.sim.wall_clock());
         let state = &mut *self.state.lock();
+        let tag = state.next_tag();
         match state.objects.entry(name) {
             Entry::Occupied(_) => PutAnswer::Exists,
             Entry::Vacant(free) => {
@@ -378,7 +385,7 @@ impl Bucket {
                     ObjectName::Manifest(id) => state.manifests.push((id, bytes.clone())),
                     _ => {}
                 }
-                free.insert(Object { bytes, created, modified });
+                free.insert(Object { bytes, created, modified, tag });
                 PutAnswer::Created
             }
         }
@@ -386,6 +393,10 @@ impl Bucket {
 
     pub(super) fn read(&self, name: ObjectName) -> Option<Bytes> {
         self.state.lock().objects.get(&name).map(|object| object.bytes.clone())
+    }
+
+    pub(super) fn tag(&self, name: ObjectName) -> Option<ObjectTag> {
+        self.state.lock().objects.get(&name).map(|object| object.tag)
     }
 
     /// The bytes, perhaps with a flipped bit: never twice for one object within [`FLIP_PAUSE`].
@@ -423,12 +434,18 @@ impl Bucket {
                 name: *name,
                 bytes: object.bytes.len() as u64,
                 modified: object.modified,
+                tag: Some(object.tag),
             })
             .collect()
     }
 }
 
 impl State {
+    fn next_tag(&mut self) -> ObjectTag {
+        self.stored += 1;
+        ObjectTag::numbered(self.stored)
+    }
+
     fn strikes(&mut self, fault: Fault) -> bool {
         let strikes = self.rng.chance(self.plan.rate(fault));
         if strikes {

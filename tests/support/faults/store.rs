@@ -17,7 +17,7 @@ use futures::FutureExt;
 use futures::channel::oneshot;
 use futures::future::BoxFuture;
 use siltstone::store::profile::Profile;
-use siltstone::store::{self, Listed, Neighbours, PutAnswer, Store, Upload};
+use siltstone::store::{self, Listed, Neighbours, PutAnswer, Store, TaggedBytes, Upload};
 use siltstone_base::{Error, ObjectName, Result};
 use std::fmt;
 use std::ops::Range;
@@ -176,6 +176,14 @@ impl FaultStore {
     }
 
     async fn read(&self, name: ObjectName, range: Option<Range<u64>>) -> Result<Option<Bytes>> {
+        Ok(self.read_tagged(name, range).await?.map(|(bytes, _)| bytes))
+    }
+
+    async fn read_tagged(
+        &self,
+        name: ObjectName,
+        range: Option<Range<u64>>,
+    ) -> Result<Option<TaggedBytes>> {
         if let Some(range) = &range
             && range.start >= range.end
         {
@@ -183,8 +191,10 @@ impl FaultStore {
         }
         let mut passage = self.begin("get", Verb::Get, 0).await;
         let asked = self.ask(&mut passage, Fault::GetError).await;
-        let mut found = asked.and_then(|()| self.look(name, range));
-        if let Ok(Some(bytes)) = &found {
+        let found = asked.and_then(|()| self.look(name, range));
+        let tag = self.bucket.tag(name);
+        let mut found = found.map(|found| found.map(|bytes| (bytes, tag)));
+        if let Ok(Some((bytes, _))) = &found {
             self.bucket.answer(self.process, &mut passage, bytes.len() as u64);
             if passage.cut.is_some() {
                 let there = passage.there;
@@ -299,6 +309,10 @@ impl Store for FaultStore {
         range: Option<Range<u64>>,
     ) -> BoxFuture<'_, Result<Option<Bytes>>> {
         self.read(name, range).boxed()
+    }
+
+    fn get_tagged(&self, name: ObjectName) -> BoxFuture<'_, Result<Option<TaggedBytes>>> {
+        self.read_tagged(name, None).boxed()
     }
 
     fn put_if_absent(&self, name: ObjectName, bytes: Bytes) -> BoxFuture<'_, PutAnswer> {

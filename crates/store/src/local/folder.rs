@@ -406,7 +406,12 @@ impl Folder {
                     self.walk(&relative, depth - 1, detail, listed)?;
                 }
             } else if let Some(name) = ObjectName::parse(&relative) {
-                listed.push(Listed { name, bytes: entry.bytes, modified: entry.modified });
+                listed.push(Listed {
+                    name,
+                    bytes: entry.bytes,
+                    modified: entry.modified,
+                    tag: None,
+                });
             }
         }
         Ok(())

@@ -46,7 +46,7 @@ impl fmt::Debug for RemoteObject {
 impl SingleObject for RemoteObject {
     fn get(&self, range: Option<Range<u64>>) -> BoxFuture<'_, Result<Option<Bytes>>> {
         let read = self.0.start("get", Arc::clone(&self.0).read(LONE_OBJECT, range));
-        async move { read.await? }.boxed()
+        async move { Ok(read.await??.map(|(bytes, _)| bytes)) }.boxed()
     }
 
     fn profile(&self) -> Profile {

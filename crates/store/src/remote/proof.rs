@@ -40,7 +40,26 @@ impl RemoteShared {
         }
     }
 
-    async fn prove_conditions(&self) -> Result<(), ProofMissing> {
+    /// Creates the record for the first time, once per handle. Returns whether this call created
+    /// it.
+    ///
+    /// # Errors
+    /// Errors of the store, which the proof meets again; not Denied.
+    pub(super) async fn begin_proof(&self) -> Result<bool, Error> {
+        let mut is_new = false;
+        let begun = self.recorded.get_or_try_init(async || {
+            is_new = self.create_record().await?;
+            Ok(is_new)
+        });
+        match begun.await {
+            Ok(_) => Ok(is_new),
+            Err(ProofMissing::Denied) => Ok(false),
+            Err(ProofMissing::Failed(error)) => Err(error),
+        }
+    }
+
+    /// Whether the record was created; otherwise it existed.
+    async fn create_record(&self) -> Result<bool, ProofMissing> {
         let random = || {
             let random = &self.effects.random;
             u128::from(random.next_u64()) << 64 | u128::from(random.next_u64())
@@ -48,16 +67,25 @@ impl RemoteShared {
         let (object, attempt) = (ObjectId(random()), AttemptId(random()));
         let envelope = Envelope::new(ObjectKind::Probe, DatabaseId(0), object, attempt);
         let record = Bytes::copy_from_slice(&envelope.encode());
-        for _ in 0..TRIES {
-            match self.create_once(ObjectName::ProbeRecord, record.clone()).await {
-                PutAnswer::Exists => return Ok(()),
-                PutAnswer::Created => {}
-                PutAnswer::Refused(error) if error.kind() == ErrorKind::Denied => {
-                    return Err(ProofMissing::Denied);
-                }
-                PutAnswer::Refused(error) | PutAnswer::Ambiguous(error) => {
-                    return Err(ProofMissing::Failed(error));
-                }
+        match self.create_once(ObjectName::ProbeRecord, record).await {
+            PutAnswer::Exists => Ok(false),
+            PutAnswer::Created => Ok(true),
+            PutAnswer::Refused(error) if error.kind() == ErrorKind::Denied => {
+                Err(ProofMissing::Denied)
+            }
+            PutAnswer::Refused(error) | PutAnswer::Ambiguous(error) => {
+                Err(ProofMissing::Failed(error))
+            }
+        }
+    }
+
+    async fn prove_conditions(&self) -> Result<(), ProofMissing> {
+        if !*self.recorded.get_or_try_init(|| self.create_record()).await? {
+            return Ok(());
+        }
+        for _ in 1..TRIES {
+            if !self.create_record().await? {
+                return Ok(());
             }
         }
         if let Ok(path) = self.path(ObjectName::ProbeRecord) {

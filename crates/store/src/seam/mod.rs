@@ -34,6 +34,7 @@ use siltstone_base::name::prefix;
 use siltstone_base::{Error, JobId, ObjectName, Result, UnixMillis};
 pub use single_object::SingleObject;
 use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::Range;
 pub use table_read::{CacheUse, DiskCacheCounts, TableRead};
 
@@ -60,7 +61,33 @@ pub struct Listed {
     pub bytes: u64,
     /// When it was stored, by the store's clock.
     pub modified: UnixMillis,
+    /// Its tag, if the store's listings have tags.
+    pub tag: Option<ObjectTag>,
 }
+
+/// Tells an object from others that had the same name earlier or later: the entity tag of an object
+/// store. Equal tags of one name mean the same object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ObjectTag(u64);
+
+impl ObjectTag {
+    /// The tag that the store names `text`.
+    #[must_use]
+    pub fn of(text: &str) -> ObjectTag {
+        let mut hasher = DefaultHasher::new();
+        text.hash(&mut hasher);
+        ObjectTag(hasher.finish())
+    }
+
+    /// The tag of the object that its store has given this number.
+    #[must_use]
+    pub const fn numbered(number: u64) -> ObjectTag {
+        ObjectTag(number)
+    }
+}
+
+/// A whole object, and its tag if the store sends tags.
+pub type TaggedBytes = (Bytes, Option<ObjectTag>);
 
 /// An upload in progress. Nothing is visible under the name before `finish` succeeds.
 pub trait Upload: Send {
@@ -91,6 +118,12 @@ pub trait Store: Send + Sync + fmt::Debug {
         name: ObjectName,
         range: Option<Range<u64>>,
     ) -> BoxFuture<'_, Result<Option<Bytes>>>;
+
+    /// As [`Store::get`], the whole object with its tag, if the store sends tags.
+    fn get_tagged(&self, name: ObjectName) -> BoxFuture<'_, Result<Option<TaggedBytes>>> {
+        let get = self.get(name, None);
+        async move { Ok(get.await?.map(|bytes| (bytes, None))) }.boxed()
+    }
 
     /// As [`Store::get`] with a range that has to begin in the object: the answer ends with the
     /// object. For stores that other stores are built over.
@@ -130,6 +163,16 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// Unsupported for a store that ignores the condition; errors of the store.
     fn ensure_conditions(&self) -> BoxFuture<'_, Result<()>> {
         Box::pin(ready(Ok(())))
+    }
+
+    /// Sends the first request of [`Store::ensure_conditions`], if it was not sent before. Returns
+    /// whether that request has created the record of the proof just now: its date is then the
+    /// store's time.
+    ///
+    /// # Errors
+    /// Errors of the store; the proof repeats the request.
+    fn begin_proof(&self) -> BoxFuture<'_, Result<bool>> {
+        Box::pin(ready(Ok(false)))
     }
 
     /// Creates the object if the name is free. It is durable once `Created` is returned. Never

@@ -20,8 +20,8 @@ macro_rules! passed_on {
     ($to:ident: $($method:ident),+ $(,)?) => { $($crate::passed_on!(@$method $to);)+ };
     (@objects $to:ident) => {
         $crate::passed_on!(
-            $to: get, get_clamped, put_if_absent, upload, list, list_job, names, deletes, sweep,
-            ensure_conditions
+            $to: get, get_tagged, get_clamped, put_if_absent, upload, list, list_job, names,
+            deletes, sweep, ensure_conditions
         );
     };
     (@deletes $to:ident) => { $crate::passed_on!($to: delete, delete_many, names_a_delete); };
@@ -33,6 +33,17 @@ macro_rules! passed_on {
             range: Option<::std::ops::Range<u64>>,
         ) -> ::futures::future::BoxFuture<'_, ::siltstone_base::Result<Option<::bytes::Bytes>>> {
             self.$to.get(name, range)
+        }
+    };
+    (@get_tagged $to:ident) => {
+        fn get_tagged(
+            &self,
+            name: ::siltstone_base::ObjectName,
+        ) -> ::futures::future::BoxFuture<
+            '_,
+            ::siltstone_base::Result<Option<$crate::TaggedBytes>>,
+        > {
+            self.$to.get_tagged(name)
         }
     };
     (@get_clamped $to:ident) => {
@@ -127,6 +138,12 @@ macro_rules! passed_on {
             &self,
         ) -> ::futures::future::BoxFuture<'_, ::siltstone_base::Result<()>> {
             self.$to.ensure_conditions()
+        }
+
+        fn begin_proof(
+            &self,
+        ) -> ::futures::future::BoxFuture<'_, ::siltstone_base::Result<bool>> {
+            self.$to.begin_proof()
         }
     };
     (@unanswered $to:ident) => {

@@ -14,7 +14,7 @@ use crate::profile::Profile;
 use crate::sent::{SentKind, SentOutcome, SentRequests};
 use crate::{
     Listed, LocalReads, LogIdentityStep, LogStore, Observed, Place, PutAnswer, Store, SweepReport,
-    passed_on,
+    TaggedBytes, passed_on,
 };
 use bytes::Bytes;
 use futures::FutureExt;
@@ -271,6 +271,14 @@ impl Store for SeparateLogStore {
             log.proving(log.store.get(name, range)).await
         };
         self.counting(SentKind::Get, get)
+    }
+
+    fn get_tagged(&self, name: ObjectName) -> BoxFuture<'_, Result<Option<TaggedBytes>>> {
+        if !is_of_log(name) {
+            return self.main.get_tagged(name);
+        }
+        let get = self.get(name, None);
+        async move { Ok(get.await?.map(|bytes| (bytes, None))) }.boxed()
     }
 
     fn get_clamped(

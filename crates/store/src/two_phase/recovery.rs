@@ -148,6 +148,7 @@ impl Shared {
             name: one.record.destination,
             bytes: one.bytes,
             modified,
+            tag: None,
         }));
         listed.sort_unstable_by_key(|object| object.name);
     }
