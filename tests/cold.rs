@@ -19,7 +19,7 @@ use siltstone::store::counting::{RequestTotals, Requests};
 use siltstone::store::memory::MemoryStore;
 use siltstone::{
     Accept, Batch, Codec, Commit, CompactionOptions, Database, Env, FillOutcome, OpenOptions,
-    Options, Rows, ScanRange, Writes,
+    Options, Reader, ReaderOptions, Rows, ScanRange, Writes,
 };
 use siltstone_base::ObjectName;
 use siltstone_tests::latency::{Latencies, slow};
@@ -130,18 +130,55 @@ async fn scan_rows(db: &Database, range: ScanRange, most: usize) -> usize {
     rows.len()
 }
 
-/// Requests that may be sent beside each other are: a writer's open of a database at rest waits for
-/// eight, a reader's for six.
+/// The time of these round trips one after another: reads and listings, and creates.
+fn waits(reads: u32, creates: u32) -> Duration {
+    Duration::from_millis(25) * reads + Duration::from_millis(28) * creates
+}
+
+/// Requests that may be sent beside each other are. A second create of the fence, which must be
+/// refused, is beside the last listing.
 #[test]
-fn opening_takes_few_round_trips() {
+fn opening_a_writer_takes_few_round_trips() {
     tell(Latencies::fixed(), async |world, _| {
+        // Is there a database? Its first manifest, the check of its slot; claim, check; fence,
+        // confirmation.
+        let (db, cost, took) = world.measured(world.open(Options::default())).await;
+        assert_eq!(took, waits(3, 4), "a first open: {cost:?}");
+        db.close().await.unwrap();
+        // The newest manifest; claim, check; fence, confirmation.
+        let (db, cost, took) = world.measured(world.open(Options::default())).await;
+        assert_eq!(took, waits(3, 3), "nothing was written: {cost:?}");
+        db.close().await.unwrap();
         loaded(&world, 100, 1).await;
         let (db, cost, took) = world.measured(world.open(Options::default())).await;
-        // The creates are the claim, and the fence; a second create of the fence, which must be
-        // refused, is beside the last listing.
-        let (reads, creates) = (Duration::from_millis(6 * 25), Duration::from_millis(2 * 28));
-        assert!(took <= reads + creates + Duration::from_millis(3), "{took:?}: {cost:?}");
+        assert_eq!(took, waits(3, 3), "closed cleanly: {cost:?}");
+        assert_eq!((cost.lists, cost.puts), (4, 3), "{cost:?}");
         db.close().await.unwrap();
+    });
+}
+
+#[test]
+fn opening_a_reader_takes_few_round_trips() {
+    tell(Latencies::fixed(), async |world, _| {
+        let open = async || {
+            let opened = Reader::open(world.env.clone(), ReaderOptions::default());
+            let (reader, cost, took) = world.measured(opened).await;
+            (reader.unwrap(), cost, took)
+        };
+        // The newest manifest, the beginning and the end of the log, its listing; a lease and the
+        // check of its slot.
+        world.open(Options::default()).await.close().await.unwrap();
+        let (first, cost, took) = open().await;
+        assert_eq!(took, waits(5, 1), "the first lease: {cost:?}");
+        let (second, cost, took) = open().await;
+        assert_eq!(took, waits(4, 0), "nothing was written: {cost:?}");
+        loaded(&world, 100, 1).await;
+        let (third, ..) = open().await;
+        let (fourth, cost, took) = open().await;
+        assert_eq!(took, waits(4, 0), "closed cleanly: {cost:?}");
+        for reader in [first, second, third, fourth] {
+            reader.close().await.unwrap();
+        }
     });
 }
 

@@ -34,7 +34,9 @@ fn a_live_writer_ends() {
         });
         let (rows, error) = late.expect("it ends");
         assert_eq!(rows, 0, "the fence stands where its next object goes: {error}");
-        assert_eq!(error.kind(), ErrorKind::Fenced, "{error}");
+        // Fenced by the write, or NotFound by a look that came first.
+        let told = matches!(error.kind(), ErrorKind::Fenced | ErrorKind::NotFound);
+        assert!(told, "{error}");
         if used_again {
             let found = world.run("reader", |env| async move {
                 let db = open(&env, false).await?;

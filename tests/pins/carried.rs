@@ -12,9 +12,9 @@ const READERS: usize = 1_000;
 /// This many open at the same time.
 const AT_ONCE: usize = 40;
 /// The requests of the look that checks whether a checkpoint is still present (RFC 0027): the
-/// newest manifest, between two listings with a read each of the next number.
-const LOOK_GETS: u64 = 3;
-const LOOK_LISTS: u64 = 2;
+/// newest manifest and the next number after a listing, which proves the manifest by its tag.
+const LOOK_GETS: u64 = 2;
+const LOOK_LISTS: u64 = 1;
 /// Objects of the log that the second checkpoint covers.
 const OBJECTS: u64 = 5;
 

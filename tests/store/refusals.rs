@@ -36,7 +36,8 @@ fn what_nothing_mends_ends_an_open_at_once() {
         let how = ReaderOptions { options, ..ReaderOptions::default() };
         let error = server.runtime.block_on(Reader::open(env, how)).unwrap_err();
         assert_eq!(error.kind(), kind, "{error}");
-        assert!(server.requests() <= 12, "{code}: {} requests", server.requests());
+        // An opening sends three requests at once, and the client repeats 501.
+        assert!(server.requests() <= 20, "{code}: {} requests", server.requests());
     }
 }
 

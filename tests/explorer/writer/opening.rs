@@ -210,24 +210,34 @@ impl Writer {
     }
 }
 
-/// Performs the action that may be performed beside the current one, before it. Its answer after
+/// Performs the actions that may be performed beside the current one, before it. An answer after
 /// the current one is that of the next action.
 fn read_beside(world: &World, me: usize, machine: &OpenWriter, out: &mut Out) {
-    match machine.beside() {
-        Some(OpenAction::ReadWal(id)) => {
-            let (what, record) = world.store.wal(id);
-            world.then(out, Step::of(me, ROLE, What::ReadsWal(id, what)), |next| {
-                let (early, record) = (EarlyAnswer::Wal(id, what), record.map(|one| (id, one)));
-                on(next, me, |writer, _| writer.on_early(early, record));
-            });
+    for action in machine.beside() {
+        match action {
+            OpenAction::ReadWal(id) => {
+                let (what, record) = world.store.wal(id);
+                world.then(out, Step::of(me, ROLE, What::ReadsWal(id, what)), |next| {
+                    let (early, record) = (EarlyAnswer::Wal(id, what), record.map(|one| (id, one)));
+                    on(next, me, |writer, _| writer.on_early(early, record));
+                });
+            }
+            OpenAction::ListWal(after) => {
+                let listing = world.store.wal_listing(after);
+                let what = What::ListsWal(after, listing.boundary);
+                world.then(out, Step::of(me, ROLE, what), |next| {
+                    let early = EarlyAnswer::WalListed(after, listing.clone());
+                    on(next, me, |writer, _| writer.on_early(early, None));
+                });
+            }
+            OpenAction::Request(request) => {
+                manifest_steps(world, (me, ROLE), &request, Call::Send, out, |next, answer| {
+                    let Ok(answer) = answer else { return };
+                    let early = EarlyAnswer::Manifests(request.clone(), answer);
+                    on(next, me, |writer, _| writer.on_early(early, None));
+                });
+            }
+            _ => {}
         }
-        Some(OpenAction::Request(request)) => {
-            manifest_steps(world, (me, ROLE), &request, Call::Send, out, |next, answer| {
-                let Ok(answer) = answer else { return };
-                let early = EarlyAnswer::Manifests(request.clone(), answer);
-                on(next, me, |writer, _| writer.on_early(early, None));
-            });
-        }
-        _ => {}
     }
 }

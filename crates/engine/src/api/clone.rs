@@ -7,6 +7,7 @@ mod parent;
 mod release;
 
 use crate::gc::release_in;
+use crate::manifests::ahead::CommitAfter;
 use crate::manifests::client::{ManifestRequests, commit_alone, found, look, look_or_left};
 use crate::manifests::missing::no_database;
 use crate::manifests::new_database;
@@ -126,15 +127,19 @@ impl CloneMaker<'_> {
     async fn run(&self) -> Result<()> {
         let mut overtaken = None;
         for _ in 0..MOST_ROUNDS {
-            let state =
-                match look_or_left(&self.here, &mut ManifestRequests::new(&self.here)).await? {
-                    Ok(state) => state,
-                    Err(left) => {
-                        let first = left.1.next();
-                        let database = new_database::identity(&self.here, left).await?;
-                        self.begin(database, first).await?
-                    }
-                };
+            let state = match look_or_left(
+                &self.here,
+                &mut ManifestRequests::before(&self.here, CommitAfter::Edit),
+            )
+            .await?
+            {
+                Ok(state) => state,
+                Err(left) => {
+                    let first = left.1.next();
+                    let database = new_database::identity(&self.here, left).await?;
+                    self.begin(database, first).await?
+                }
+            };
             let step = next_step(&state, self.request)?;
             let taken = match step {
                 CloneStep::Done => return Ok(()),

@@ -11,6 +11,7 @@ mod copy;
 mod pin;
 
 use super::clone::request;
+use crate::manifests::ahead::CommitAfter;
 use crate::manifests::client::{ManifestRequests, commit_alone, found, look, look_or_left, newest};
 use crate::manifests::gate;
 use crate::manifests::missing::check_lives;
@@ -181,7 +182,8 @@ impl<'a> Exporter<'a> {
     async fn run(&self, which: Option<&CheckpointName>) -> Result<ExportReport> {
         let source = self.source().await?;
         gate::check_changes(&source)?;
-        let before = look_or_left(&self.target, &mut ManifestRequests::new(&self.target)).await?;
+        let mut look = ManifestRequests::before(&self.target, CommitAfter::Edit);
+        let before = look_or_left(&self.target, &mut look).await?;
         if let Ok(state) = &before {
             self.check_target(&source, state)?;
         }

@@ -443,6 +443,7 @@ impl Follower {
     /// Carries out the machine's actions until it is idle.
     async fn drive(&mut self, context: &ReadContext) -> Result<()> {
         let driven = self.drive_on(context).await;
+        self.requests.forget_early();
         self.log.stop();
         driven
     }
@@ -497,6 +498,10 @@ impl Follower {
     }
 
     async fn read_wal(&mut self, id: WalId) -> Result<WalSeen> {
+        self.requests.begin_walk(&mut self.log).await;
+        if self.requests.take_end(id) {
+            return Ok(WalSeen::Absent);
+        }
         let Some(object) = self.log.read(id).await? else { return Ok(WalSeen::Absent) };
         let database = self.machine.manifest().map(|manifest| manifest.database);
         let seen = seen(&object, database.unwrap_or_default());

@@ -429,7 +429,7 @@ impl<'a> Round<'a> {
             None => self.requests.perform(ManifestRequest::Read(id)).await?,
         };
         // A manifest of a newer version may have been committed since the round began.
-        if let ManifestAnswer::Read(Some(read)) = &answer {
+        if let ManifestAnswer::Read(Some(read)) | ManifestAnswer::ReadAsListed(read) = &answer {
             gate::check_changes(read)?;
         }
         Ok(answer)

@@ -6,14 +6,19 @@
 //! a first look: list ─► first, next, newest
 //! a later look: list, first, next
 //! ```
-//! A read beside a listing may come before it. Two results are used all the same:
+//! A read beside a listing may come before it. Three results are used all the same:
 //!
 //! - The number after the known manifest is absent. At the time of that read the slot was free, or
 //!   had been freed; a later listing then shows a boundary, and an earlier one would have shown the
 //!   manifest.
+//! - The first manifest is absent, and the listing shows no manifest either: there was no database
+//!   at the time of the read, unless the listing shows a boundary.
 //! - The content of the first manifest, which never changes, if the listing shows that manifest.
 //!   If another database was created there in between, the run does not reach the known manifest.
 //!   An opener that created the first manifest does not read it.
+//!
+//! The newest manifest is read with its tag, if the store has tags. If the listing showed the same
+//! object, that listing proves it ([`Look`](siltstone_manifest::protocol::Look)).
 //!
 //! A failed read is sent again in its turn.
 
@@ -21,7 +26,9 @@ use super::objects::Objects;
 use futures::future::join_all;
 use siltstone_base::{ManifestId, ObjectName};
 use siltstone_manifest::Manifest;
-use siltstone_manifest::protocol::EndOfRun;
+use siltstone_manifest::protocol::{EndOfRun, ManifestAnswer};
+use siltstone_store::ObjectTag;
+use std::collections::HashMap;
 use std::sync::Arc;
 
 /// What one look leaves for its next request.
@@ -29,17 +36,45 @@ use std::sync::Arc;
 pub(crate) struct ReadAhead {
     /// Whether the end of the run depended on the first manifest.
     needs_first: bool,
-    /// The newest manifest, if it was read with the number that follows it.
-    newest: Option<(ManifestId, Arc<Manifest>)>,
+    /// The newest manifest, if it was read with the number that follows it, and whether it is the
+    /// object that was listed.
+    newest: Option<(ManifestId, Arc<Manifest>, bool)>,
     /// The first manifest, if this process created it just now.
     created_first: Option<Arc<Manifest>>,
+    /// The commit that follows the look, if any.
+    then: CommitAfter,
+}
+
+/// The commit that follows a look. The store's conditions are proven beside the look.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum CommitAfter {
+    /// None is known.
+    #[default]
+    Nothing,
+    /// A commit, if there is a database. The proof begins once a manifest is listed.
+    Edit,
+    /// A commit, which creates the database if there is none. The proof begins at once.
+    EditOrCreate,
 }
 
 impl ReadAhead {
     /// The manifest `id`, if it was read since the listing.
-    pub(crate) fn take(&mut self, id: ManifestId) -> Option<Arc<Manifest>> {
-        let (found, manifest) = self.newest.take()?;
-        (found == id).then_some(manifest)
+    pub(crate) fn take(&mut self, id: ManifestId) -> Option<ManifestAnswer> {
+        let (_, manifest, is_listed) = self.newest.take().filter(|(found, ..)| *found == id)?;
+        Some(match is_listed {
+            true => ManifestAnswer::ReadAsListed(manifest),
+            false => ManifestAnswer::Read(Some(manifest)),
+        })
+    }
+
+    /// For a look that a commit follows.
+    pub(crate) fn before(then: CommitAfter) -> ReadAhead {
+        ReadAhead { then, ..ReadAhead::default() }
+    }
+
+    /// Whether the proof of the store's conditions begins beside a listing.
+    pub(crate) fn begins_proof(&self) -> bool {
+        self.then == CommitAfter::EditOrCreate
     }
 
     /// Notes that this process created `state`.
@@ -49,26 +84,44 @@ impl ReadAhead {
         }
     }
 
-    /// Notes how a run was found that ends at `end`.
-    pub(crate) fn note(&mut self, needs_first: bool, end: Option<ManifestId>, found: EarlyReads) {
+    /// Notes how a run was found that ends at `end`, in a listing with these tags.
+    pub(crate) fn note(
+        &mut self,
+        needs_first: bool,
+        end: Option<ManifestId>,
+        (found, tags): (EarlyReads, &ManifestTags),
+    ) {
         self.needs_first = needs_first;
-        let newest = found.0.into_iter().find(|(id, _)| Some(*id) == end);
-        self.newest = newest.and_then(|(id, found)| Some((id, found?)));
+        let newest = found.0.into_iter().find(|read| Some(read.id) == end);
+        self.newest = newest.and_then(|read| {
+            let is_listed = read.tag.is_some() && read.tag == tags.get(&read.id).copied();
+            Some((read.id, read.manifest?, is_listed))
+        });
     }
 }
 
-/// Manifests that were read early; `None` for one that did not exist.
+/// The tags of listed manifests, where the store has tags.
+pub(crate) type ManifestTags = HashMap<ManifestId, ObjectTag>;
+
+/// Manifests that were read early.
 #[derive(Default)]
-pub(crate) struct EarlyReads(Vec<(ManifestId, Option<Arc<Manifest>>)>);
+pub(crate) struct EarlyReads(Vec<EarlyManifest>);
+
+/// A manifest that was read early; `None` for one that did not exist.
+struct EarlyManifest {
+    id: ManifestId,
+    manifest: Option<Arc<Manifest>>,
+    tag: Option<ObjectTag>,
+}
 
 impl EarlyReads {
     pub(crate) fn get(&self, id: ManifestId) -> Option<Option<Arc<Manifest>>> {
-        let found = self.0.iter().find(|(read, _)| *read == id);
-        found.map(|(_, manifest)| manifest.clone())
+        let found = self.0.iter().find(|read| read.id == id);
+        found.map(|read| read.manifest.clone())
     }
 
     pub(crate) fn keep(&mut self, id: ManifestId, manifest: Option<Arc<Manifest>>) {
-        self.0.push((id, manifest));
+        self.0.push(EarlyManifest { id, manifest, tag: None });
     }
 }
 
@@ -78,14 +131,24 @@ impl Objects {
         !self.env.store.profile().answers_at_once
     }
 
-    /// The reads beside a listing of the manifests after `after`, which is known.
+    /// The reads beside a listing of the manifests after `after`. If none is known, and a database
+    /// may be created, asks whether there is a first manifest.
     pub(crate) async fn beside_a_listing(
         &self,
         after: ManifestId,
         ahead: &ReadAhead,
     ) -> EarlyReads {
         let mut found = EarlyReads::default();
-        if after.is_none() || !self.is_distant() {
+        if !self.is_distant() {
+            return found;
+        }
+        if after.is_none() {
+            let first = ObjectName::Manifest(ManifestId::FIRST);
+            if ahead.then == CommitAfter::EditOrCreate
+                && let Ok(None) = self.env.store.get(first, None).await
+            {
+                found.keep(ManifestId::FIRST, None);
+            }
             return found;
         }
         let is_first = after == ManifestId::FIRST;
@@ -117,12 +180,14 @@ impl Objects {
         found
     }
 
-    /// Reads at once what `run` probably needs, and the newest manifest if it is above `after`.
+    /// Reads at once what `run` probably needs, and the newest manifest if it is above `after`. If
+    /// a commit follows, proves the store's conditions beside the reads. A failed proof is repeated
+    /// by the commit, which reports it.
     pub(crate) async fn read_at_once(
         &self,
         run: &EndOfRun,
         after: ManifestId,
-        found: &mut EarlyReads,
+        (found, ahead): (&mut EarlyReads, &ReadAhead),
     ) {
         let mut reads = run.probable_reads();
         let wanted = |id: &ManifestId| *id > after || *id == ManifestId::FIRST;
@@ -131,11 +196,16 @@ impl Objects {
         if reads.len() < 2 || !self.is_distant() {
             return;
         }
-        let reads = reads.into_iter().map(async |id| (id, self.manifest(id).await));
-        for (id, read) in join_all(reads).await {
-            if let Ok(manifest) = read {
-                found.keep(id, manifest);
+        let reads = reads.into_iter().map(async |id| (id, self.manifest_tagged(id).await));
+        let proof = async {
+            if ahead.then != CommitAfter::Nothing {
+                drop(self.env.store.ensure_conditions().await);
             }
+        };
+        for (id, read) in futures::join!(join_all(reads), proof).0 {
+            let Ok(read) = read else { continue };
+            let (manifest, tag) = read.map_or((None, None), |(read, tag)| (Some(read), tag));
+            found.0.push(EarlyManifest { id, manifest, tag });
         }
     }
 }

@@ -1,17 +1,18 @@
 //! Carries out the manifest protocols: the machines say what to ask the store for, this asks.
 
-use super::ahead::ReadAhead;
+use super::ahead::{CommitAfter, ReadAhead};
 use super::conditional_create::{Creating, FIRST_PAUSE, LONGEST_PAUSE};
 use super::missing::{lost_beginning, no_database};
 use super::objects::{Left, Objects};
 use super::rules;
 use parking_lot::RwLock;
 use siltstone_base::{
-    AttemptId, CheckpointId, DatabaseId, Error, ErrorKind, ObjectId, ObjectName, PutOutcome, Result,
+    AttemptId, CheckpointId, DatabaseId, Error, ErrorKind, ManifestId, ObjectId, ObjectName,
+    PutOutcome, Result,
 };
 use siltstone_manifest::edit::Conflict;
 use siltstone_manifest::protocol::{
-    Commit, CommitAction, Look, LookAction, ManifestAnswer, ManifestRequest,
+    Commit, CommitAction, Listing, Look, LookAction, ManifestAnswer, ManifestRequest,
 };
 use siltstone_manifest::{Edit, Manifest, Refusal};
 use siltstone_store::env::Env;
@@ -25,11 +26,39 @@ pub(crate) struct ManifestRequests {
     /// out, so that a retry recognises an earlier try of its own.
     creating: Option<(Arc<Manifest>, Creating, AttemptId)>,
     ahead: ReadAhead,
+    /// Whether the record of the proof was created by a look of this value.
+    has_recorded: bool,
 }
 
 impl ManifestRequests {
     pub(crate) fn new(objects: &Objects) -> Self {
-        ManifestRequests { objects: objects.clone(), creating: None, ahead: ReadAhead::default() }
+        ManifestRequests::before(objects, CommitAfter::Nothing)
+    }
+
+    /// For a look that a commit follows.
+    pub(crate) fn before(objects: &Objects, then: CommitAfter) -> Self {
+        let ahead = ReadAhead::before(then);
+        ManifestRequests { objects: objects.clone(), creating: None, ahead, has_recorded: false }
+    }
+
+    /// Whether the record of the store's proof was created beside a look: its date is the store's
+    /// time.
+    pub(crate) fn has_recorded(&self) -> bool {
+        self.has_recorded
+    }
+
+    /// Lists the manifests after `after`. If a database may be created, begins the proof of the
+    /// store's conditions beside the listing.
+    async fn list_and_begin_proof(
+        &mut self,
+        after: ManifestId,
+    ) -> Result<(Listing, Vec<ManifestId>)> {
+        let begins = self.ahead.begins_proof();
+        let proof =
+            async { if begins { self.objects.env.store.begin_proof().await.ok() } else { None } };
+        let (listed, is_new) = futures::join!(self.objects.list_run(after, &mut self.ahead), proof);
+        self.has_recorded |= is_new.unwrap_or_default();
+        listed
     }
 
     /// One request and its answer.
@@ -43,10 +72,10 @@ impl ManifestRequests {
                 let listing = self.objects.list_ahead(after, &mut self.ahead).await?;
                 Ok(ManifestAnswer::Listed(listing))
             }
-            ManifestRequest::Read(id) => Ok(ManifestAnswer::Read(match self.ahead.take(id) {
-                Some(manifest) => Some(manifest),
-                None => self.objects.manifest(id).await?,
-            })),
+            ManifestRequest::Read(id) => match self.ahead.take(id) {
+                Some(answer) => Ok(answer),
+                None => Ok(ManifestAnswer::Read(self.objects.manifest(id).await?)),
+            },
             ManifestRequest::Create(state) => self.create(state).await,
         }
     }
@@ -159,8 +188,7 @@ pub(crate) async fn look(
 }
 
 /// The newest manifest, proven; where there is no database, what is left of manifests. For callers
-/// that commit next: if there is a database, the store's conditions are proven beside the last
-/// listing. A failed proof is repeated by the commit, which reports it.
+/// that commit next: the store's conditions are proven beside the look.
 pub(crate) async fn look_or_left(
     objects: &Objects,
     requests: &mut ManifestRequests,
@@ -174,12 +202,7 @@ pub(crate) async fn look_or_left(
                 return Ok(newest.ok_or(left));
             }
             LookAction::Request(ManifestRequest::List { after }) => {
-                let list = objects.list_run(after, &mut requests.ahead);
-                let (listing, ids) = if after.is_none() {
-                    list.await?
-                } else {
-                    futures::join!(list, objects.env.store.ensure_conditions()).0?
-                };
+                let (listing, ids) = requests.list_and_begin_proof(after).await?;
                 left = (ids, listing.boundary);
                 machine.on_answer(ManifestAnswer::Listed(listing));
             }

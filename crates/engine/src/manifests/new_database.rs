@@ -23,7 +23,7 @@ use super::client::{ManifestRequests, found};
 use super::missing::lost_beginning;
 use super::objects::{Left, Objects};
 use super::rules;
-use super::store_time::{dated, delete_scratch};
+use super::store_time::{date_of_proof, dated, delete_scratch};
 use bytes::Bytes;
 use siltstone_base::id::NUMBERS_A_MILLI;
 use siltstone_base::{DatabaseId, ErrorKind, ManifestId, ObjectName, Result, UnixMillis};
@@ -45,10 +45,10 @@ pub(crate) async fn create(
 ) -> Result<Arc<Manifest>> {
     let boundary = left.1;
     refuse_what_is_left(objects, &left).await?;
-    // The proof of the store's conditions takes two requests, one after the other, and so does its
-    // time. If the proof fails, the create repeats it and reports the error.
-    let proof = objects.env.store.ensure_conditions();
-    let (identity, _) = futures::join!(dated_identity(objects, boundary), proof);
+    // The rest of the proof of the store's conditions is sent beside the listing that shows the
+    // store's time. If the proof fails, the create repeats it and reports the error.
+    let (proof, recorded) = (objects.env.store.ensure_conditions(), requests.has_recorded());
+    let (identity, _) = futures::join!(dated_identity(objects, boundary, recorded), proof);
     let (database, scratch) = identity?;
     let first = Manifest::new_database_behind(boundary, database, settings);
     let first = if behind { first.allowing_behind() } else { first };
@@ -64,7 +64,7 @@ pub(crate) async fn create(
 pub(crate) async fn identity(objects: &Objects, left: Left) -> Result<DatabaseId> {
     let boundary = left.1;
     refuse_what_is_left(objects, &left).await?;
-    let (database, scratch) = dated_identity(objects, boundary).await?;
+    let (database, scratch) = dated_identity(objects, boundary, false).await?;
     delete_scratch(objects, scratch).await;
     Ok(database)
 }
@@ -73,15 +73,17 @@ pub(crate) async fn identity(objects: &Objects, left: Left) -> Result<DatabaseId
 type LeftScratch = Option<ObjectName>;
 
 /// The identity of a database behind `boundary`, and the object that told the store's time.
+/// `recorded`: the record of the store's proof was created just now, so its date is that time.
 async fn dated_identity(
     objects: &Objects,
     boundary: ManifestId,
+    recorded: bool,
 ) -> Result<(DatabaseId, LeftScratch)> {
     let database = DatabaseId(objects.env.random_u128());
     if boundary.is_none() && !objects.env.store.profile().may_be_emptied {
         return Ok((database, None));
     }
-    let (mut first, scratch) = first_number(objects, database).await?;
+    let (mut first, scratch) = first_number(objects, database, recorded).await?;
     if !boundary.is_none() {
         // On every store: no folder went, so handles of the old database still reach this place.
         first = objects.numbers_left().await?.first_number(first, rules::in_force());
@@ -90,8 +92,16 @@ async fn dated_identity(
 }
 
 /// Where a database that is made now counts from.
-async fn first_number(objects: &Objects, database: DatabaseId) -> Result<(u64, LeftScratch)> {
+async fn first_number(
+    objects: &Objects,
+    database: DatabaseId,
+    recorded: bool,
+) -> Result<(u64, LeftScratch)> {
     let own = objects.env.clock.now();
+    if recorded && let Some(stored) = date_of_proof(objects).await? {
+        let millis = within_its_second(stored, own, objects.env.random.next_u64());
+        return Ok((millis.saturating_mul(NUMBERS_A_MILLI), None));
+    }
     let (millis, scratch) = match dated(objects, database).await {
         Ok((stored, scratch)) => {
             (within_its_second(stored, own, objects.env.random.next_u64()), Some(scratch))

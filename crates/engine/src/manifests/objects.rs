@@ -1,7 +1,7 @@
 //! Typed requests of the protocols' drivers to the store, with retries and decoding. This module
 //! must never decide by a listing alone that a manifest is the newest.
 
-use super::ahead::{EarlyReads, ReadAhead};
+use super::ahead::{EarlyReads, ManifestTags, ReadAhead};
 use super::gate;
 use bytes::Bytes;
 use siltstone_base::envelope::ENVELOPE_BYTES;
@@ -23,7 +23,7 @@ use siltstone_sst::wal::{self, WalBody, WalObject};
 use siltstone_store::env::Env;
 use siltstone_store::retry::{ContradictionRetry, read_whole, with_retries};
 use siltstone_store::separate_log::SeparateLogStore;
-use siltstone_store::{Listed, LogIdentityStep};
+use siltstone_store::{Listed, LogIdentityStep, ObjectTag};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -211,19 +211,23 @@ impl Objects {
         ahead: &mut ReadAhead,
     ) -> Result<(Vec<ManifestId>, ManifestId, Option<ManifestId>)> {
         let (listed, mut found) =
-            futures::join!(self.manifests_listed(), self.beside_a_listing(after, ahead));
-        let (mut ids, mut boundary) = listed?;
+            futures::join!(self.manifests_tagged(), self.beside_a_listing(after, ahead));
+        let ((mut ids, mut boundary), mut tags) = listed?;
+        if after.is_none() && !ids.is_empty() {
+            found = EarlyReads::default();
+        }
         loop {
-            let end = self.end_of_run((&ids, boundary), after, found, ahead).await?;
+            let listed = (&*ids, boundary, &tags);
+            let end = self.end_of_run(listed, after, found, ahead).await?;
             let last = ids.last().copied().unwrap_or_default().max(after);
             if end.is_none_or(|end| end >= last) {
                 return Ok((ids, boundary, end));
             }
-            let (listed, stands) = self.manifests_listed().await?;
+            let ((listed, stands), tagged) = self.manifests_tagged().await?;
             if stands <= boundary {
                 return Ok((ids, boundary, end));
             }
-            (ids, boundary, found) = (listed, stands, EarlyReads::default());
+            (ids, boundary, tags, found) = (listed, stands, tagged, EarlyReads::default());
         }
     }
 
@@ -232,6 +236,26 @@ impl Objects {
     /// before they were read.
     async fn is_boundary_still(&self, boundary: ManifestId) -> Result<bool> {
         Ok(boundary.is_none() || self.manifests_listed().await?.1 == boundary)
+    }
+
+    /// As [`Objects::manifests_listed`], with tags.
+    async fn manifests_tagged(&self) -> Result<((Vec<ManifestId>, ManifestId), ManifestTags)> {
+        if !self.is_distant() {
+            // A local folder reads lengths and ages file by file, and has no tags.
+            return Ok((self.manifests_listed().await?, ManifestTags::new()));
+        }
+        let (mut ids, mut boundary, mut tags) = (Vec::new(), ManifestId::NONE, ManifestTags::new());
+        for listed in self.list(prefix::MANIFEST).await? {
+            match listed.name {
+                ObjectName::Manifest(id) => {
+                    ids.push(id);
+                    tags.extend(listed.tag.map(|tag| (id, tag)));
+                }
+                ObjectName::ManifestBoundary(id) => boundary = boundary.max(id),
+                _ => {}
+            }
+        }
+        Ok(((ids, boundary), tags))
     }
 
     /// Ids of manifests, ascending, and the boundary.
@@ -250,18 +274,18 @@ impl Objects {
     /// The end of the run of manifests in a listing. `found` was read beside that listing.
     async fn end_of_run(
         &self,
-        (ids, boundary): (&[ManifestId], ManifestId),
+        (ids, boundary, tags): (&[ManifestId], ManifestId, &ManifestTags),
         after: ManifestId,
         mut found: EarlyReads,
         ahead: &mut ReadAhead,
     ) -> Result<Option<ManifestId>> {
         let mut run = EndOfRun::new(ids.to_vec(), boundary);
         let needs_first = run.action() == RunAction::Read(ManifestId::FIRST);
-        self.read_at_once(&run, after, &mut found).await;
+        self.read_at_once(&run, after, (&mut found, ahead)).await;
         loop {
             match run.action() {
                 RunAction::Done(end) => {
-                    ahead.note(needs_first, end.filter(|end| *end > after), found);
+                    ahead.note(needs_first, end.filter(|end| *end > after), (found, tags));
                     return Ok(end);
                 }
                 RunAction::Read(id) => {
@@ -378,17 +402,37 @@ impl Objects {
         &self,
         id: ManifestId,
     ) -> Result<Option<(AttemptId, Arc<Manifest>)>> {
+        self.decoded(ObjectName::Manifest(id), |bytes| self.decoded_manifest(id, bytes)).await
+    }
+
+    fn decoded_manifest(
+        &self,
+        id: ManifestId,
+        bytes: &Bytes,
+    ) -> Result<(AttemptId, Arc<Manifest>)> {
+        let (envelope, manifest) = Manifest::decode(bytes)?;
+        if manifest.id == id {
+            gate::check(&manifest, &*self.env.store)?;
+            return Ok((envelope.attempt, Arc::new(manifest)));
+        }
+        Err(Error::corruption("a manifest stands under another's number")
+            .with("found", manifest.id))
+    }
+
+    /// As [`Objects::manifest`], with the object's tag, if the store has tags.
+    pub(crate) async fn manifest_tagged(
+        &self,
+        id: ManifestId,
+    ) -> Result<Option<(Arc<Manifest>, Option<ObjectTag>)>> {
         let name = ObjectName::Manifest(id);
-        let decode = |bytes: &Bytes| {
-            let (envelope, manifest) = Manifest::decode(bytes)?;
-            if manifest.id == id {
-                gate::check(&manifest, &*self.env.store)?;
-                return Ok((envelope.attempt, Arc::new(manifest)));
-            }
-            Err(Error::corruption("a manifest stands under another's number")
-                .with("found", manifest.id))
-        };
-        self.decoded(name, decode).await
+        let get = || self.env.store.get_tagged(name);
+        let read = read_whole(&self.env, self.limit, "read", self.length(name), get).await?;
+        let Some((bytes, tag)) = read else { return Ok(None) };
+        match self.decoded_manifest(id, &bytes) {
+            Ok((_, manifest)) => Ok(Some((manifest, tag))),
+            // Damaged bytes are read a second time.
+            Err(_) => Ok(self.manifest(id).await?.map(|manifest| (manifest, None))),
+        }
     }
 
     /// The newest record of compaction jobs of `database`, and the boundary, as

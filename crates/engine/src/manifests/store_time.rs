@@ -59,6 +59,16 @@ pub(crate) async fn dated(
     Err(Error::unavailable("the store does not list what it has stored").with("object", name))
 }
 
+/// When the record of the store's proof was stored, if a listing shows it.
+///
+/// # Errors
+/// Errors of the store.
+pub(crate) async fn date_of_proof(objects: &Objects) -> Result<Option<UnixMillis>> {
+    let listed = objects.list(prefix::PROBE).await?;
+    let record = listed.iter().find(|object| object.name == ObjectName::ProbeRecord);
+    Ok(record.map(|object| object.modified))
+}
+
 /// Deletes what [`dated`] has left, if anything. If that fails, a later round of the collector does
 /// it.
 pub(crate) async fn delete_scratch(objects: &Objects, scratch: Option<ObjectName>) {

@@ -17,6 +17,7 @@ use super::{checkpoint, collector, compactor, ingest, unlogged};
 use crate::cache::fetch::{ReadContext, brought};
 use crate::cache::metadata::MetadataBudget;
 use crate::gc::Garbage;
+use crate::manifests::ahead::CommitAfter;
 use crate::manifests::client::{ManifestClient, ManifestRequests, look, look_or_left, lost_first};
 use crate::manifests::gate::{self, FILTER};
 use crate::manifests::missing::{check_writable, no_database_to_write};
@@ -158,7 +159,8 @@ async fn opened(
     let began = env.clock.monotonic();
     let objects = Objects { env: env.clone(), limit: how.options.deadline };
     let settings = settings(&how);
-    let mut look = ManifestRequests::new(&objects);
+    let then = if how.create { CommitAfter::EditOrCreate } else { CommitAfter::Edit };
+    let mut look = ManifestRequests::before(&objects, then);
     let newest = match look_or_left(&objects, &mut look).await? {
         Ok(newest) => newest,
         Err(left) if how.create => {

@@ -259,11 +259,11 @@ impl Collect {
                     LookAction::Done(Some(newest)) => self.on_newest(newest),
                 }
             }
-            CollectPhase::Read(..) => {
-                if let ManifestAnswer::Read(read) = answer {
-                    self.on_read(read);
-                }
-            }
+            CollectPhase::Read(..) => match answer {
+                ManifestAnswer::Read(read) => self.on_read(read),
+                ManifestAnswer::ReadAsListed(read) => self.on_read(Some(read)),
+                _ => {}
+            },
             CollectPhase::Verify => {
                 if let ManifestAnswer::Listed(listing) = answer {
                     self.on_verified(listing.boundary);

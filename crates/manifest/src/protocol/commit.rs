@@ -50,6 +50,8 @@ pub struct Commit {
     base: Option<Arc<Manifest>>,
     /// The number of the first manifest of a new database; none for an edit.
     first: ManifestId,
+    /// Whether the listing that checked the slot showed no later manifest.
+    is_newest: bool,
     rules: Rules,
     phase: CommitPhase,
 }
@@ -88,7 +90,7 @@ impl Commit {
     pub fn new(edit: Edit, newest: Arc<Manifest>, rules: Rules) -> Commit {
         let (edit, base) = (Some(Arc::new(edit)), Some(newest));
         let (first, phase) = (ManifestId::NONE, CommitPhase::Find);
-        let mut commit = Commit { edit, base, first, rules, phase };
+        let mut commit = Commit { edit, base, first, is_newest: false, rules, phase };
         commit.plan(true);
         commit
     }
@@ -99,7 +101,7 @@ impl Commit {
     pub fn found(initial: Manifest, rules: Rules) -> Commit {
         let first = initial.id;
         let phase = CommitPhase::Create(Arc::new(initial));
-        Commit { edit: None, base: None, first, rules, phase }
+        Commit { edit: None, base: None, first, is_newest: false, rules, phase }
     }
 
     /// The next step. After NotApplied and Unknown the same create is requested again: the driver
@@ -132,6 +134,7 @@ impl Commit {
                     // outcome is Unknown.
                     CommitPhase::Find
                 } else if self.stands(listing) {
+                    self.is_newest = listing.newest.is_none();
                     CommitPhase::Done(created.clone())
                 } else {
                     CommitPhase::Failed(Conflict::OtherDatabase.into())
@@ -139,7 +142,10 @@ impl Commit {
             }
             (CommitPhase::Find, ManifestAnswer::Listed(listing)) => self.find(listing),
             (CommitPhase::Read(_), ManifestAnswer::Read(None)) => self.phase = CommitPhase::Find,
-            (CommitPhase::Read(_), ManifestAnswer::Read(Some(read))) => {
+            (
+                CommitPhase::Read(_),
+                ManifestAnswer::Read(Some(read)) | ManifestAnswer::ReadAsListed(read),
+            ) => {
                 let known = self.base.as_ref().map(|base| base.database);
                 self.base = Some(self.planned_on(&read));
                 if known.is_some_and(|database| database != read.database) {
@@ -184,6 +190,22 @@ impl Commit {
             CommitPhase::CheckSlot(created) => Some(created),
             _ => None,
         }
+    }
+
+    /// The state that is to be created, on a proven base.
+    #[must_use]
+    pub fn planned(&self) -> Option<&Arc<Manifest>> {
+        match &self.phase {
+            CommitPhase::Create(planned) => Some(planned),
+            _ => None,
+        }
+    }
+
+    /// Whether the state that was created was still the newest one at the time of the listing that
+    /// checked its slot: the result of a look after the create.
+    #[must_use]
+    pub fn is_newest(&self) -> bool {
+        self.is_newest
     }
 
     fn on_created(&mut self, planned: Arc<Manifest>, outcome: PutOutcome<()>, attempt: AttemptId) {

@@ -74,8 +74,10 @@ pub struct OpenWriter {
     phase: OpenPhase,
     /// Set once the claim is committed.
     claimed: Option<Claimed>,
-    /// An answer that may be that of the next action.
-    early: Option<Box<EarlyAnswer>>,
+    /// Answers that the next actions may ask for.
+    early: Vec<EarlyAnswer>,
+    /// The id without an object at which the walk ended by reads from before the claim.
+    early_end: Option<WalId>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -88,6 +90,9 @@ struct Claimed {
     last_seen: (ManifestId, WalId),
     /// Whether the previous epoch had closed cleanly at the time of the claim.
     after_clean_close: bool,
+    /// The id for whose fence the listing that checked the claim is the look: it began after the
+    /// read that found no object there, and showed no newer manifest.
+    looked: Option<WalId>,
     replay: Vec<(WalId, Epoch)>,
     met: Vec<KeptFence>,
 }
@@ -142,7 +147,8 @@ impl OpenWriter {
     pub fn new(options: WriterOptions, newest: Arc<Manifest>, rules: Rules) -> OpenWriter {
         let options = Arc::new(options);
         let phase = OpenPhase::Claim(claim(&options, newest, rules));
-        let mut open = OpenWriter { options, rules, phase, claimed: None, early: None };
+        let mut open =
+            OpenWriter { options, rules, phase, claimed: None, early: Vec::new(), early_end: None };
         open.settle();
         open
     }
@@ -187,8 +193,16 @@ impl OpenWriter {
 
     /// The answer to [`OpenAction::Request`].
     pub fn on_answer(&mut self, answer: ManifestAnswer) {
+        self.apply_answer(answer);
+        self.take_early();
+    }
+
+    fn apply_answer(&mut self, answer: ManifestAnswer) {
         match &mut self.phase {
-            OpenPhase::Claim(commit) => commit.on_answer(answer),
+            OpenPhase::Claim(commit) => {
+                commit.on_answer(answer);
+                self.note_early_end();
+            }
             OpenPhase::Look(look, _)
             | OpenPhase::Missing(look, _)
             | OpenPhase::CutLook(look, _)
@@ -199,11 +213,15 @@ impl OpenWriter {
             _ => return,
         }
         self.settle();
-        self.take_early();
     }
 
     /// The answer to [`OpenAction::ReadWal`] and [`OpenAction::ReadCutOff`].
     pub fn on_wal(&mut self, seen: WalSeen) {
+        self.apply_wal(seen);
+        self.take_early();
+    }
+
+    fn apply_wal(&mut self, seen: WalSeen) {
         if let OpenPhase::Cut(cut) = &mut self.phase {
             cut.on_read(seen);
             return self.cut_on();
@@ -217,6 +235,11 @@ impl OpenWriter {
 
     /// The answer to [`OpenAction::ListWal`].
     pub fn on_wal_listing(&mut self, listing: &WalListing) {
+        self.apply_wal_listing(listing);
+        self.take_early();
+    }
+
+    fn apply_wal_listing(&mut self, listing: &WalListing) {
         if let (OpenPhase::Walk(id), Some(claimed)) = (&self.phase, &self.claimed)
             && self.options.cut == Some(*id)
         {
@@ -230,7 +253,6 @@ impl OpenWriter {
             Some(doubt) => self.phase = OpenPhase::Doubt(doubt, id),
             None => self.look_before(id),
         }
-        self.take_early();
     }
 
     /// The answer to [`OpenAction::CreateFence`].
@@ -338,6 +360,7 @@ impl OpenWriter {
     }
 
     fn on_claimed(&mut self, state: Arc<Manifest>) {
+        let is_newest = matches!(&self.phase, OpenPhase::Claim(commit) if commit.is_newest());
         let Some(record) = state.writers.iter().find(|one| one.claim == self.options.claim) else {
             self.phase = OpenPhase::Failed(Failure::Fenced { by: Some(state.writer_epoch) });
             return;
@@ -349,12 +372,14 @@ impl OpenWriter {
         }
         // There was no writer before the first epoch.
         let after_clean_close = epoch == Epoch::FIRST || state.follows_clean_close(epoch);
-        self.phase = OpenPhase::Walk(state.replay_from);
+        let begin = state.replay_from;
+        self.phase = OpenPhase::Walk(begin);
         self.claimed = Some(Claimed {
             last_seen: (state.id, state.wal_id_last_seen),
             known: state,
             epoch,
             after_clean_close,
+            looked: self.early_end.filter(|_| is_newest),
             replay: Vec::new(),
             met: Vec::new(),
         });
@@ -427,6 +452,11 @@ impl OpenWriter {
     }
 
     fn look_before(&mut self, id: WalId) {
+        let looked = self.claimed.as_mut().and_then(|claimed| claimed.looked.take());
+        if looked == Some(id) {
+            self.phase = self.fence_or_late_hole(id);
+            return;
+        }
         let known = self.claimed.as_ref().map(|claimed| claimed.known.clone());
         self.phase = if self.rules.has(Rule::LookBeforeFence) {
             OpenPhase::Look(Look::new(known, self.rules), id)

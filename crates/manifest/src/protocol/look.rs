@@ -4,6 +4,11 @@
 //! its slot before the slot is read. So a manifest is trusted only after a second listing with a
 //! boundary below it: boundaries are created before a manifest is freed, so the slot had not been
 //! freed when it was read.
+//!
+//! If the store tags its objects, the first listing proves the manifest as well: it showed the
+//! object with its tag, and no boundary at or above it. A listing shows boundaries at least as new
+//! as manifests, so the slot had not been freed when the object was there, and the object that was
+//! read is that one.
 
 use super::{Listing, ManifestAnswer, ManifestRequest};
 use crate::rules::{Rule, Rules};
@@ -91,6 +96,10 @@ impl Look {
                     self.known = Some(read);
                     self.phase = LookPhase::Done;
                 }
+            }
+            (LookPhase::Read(_), ManifestAnswer::ReadAsListed(read)) => {
+                self.known = Some(read);
+                self.phase = LookPhase::Done;
             }
             (LookPhase::Probe, ManifestAnswer::Read(None)) => self.phase = LookPhase::Done,
             (LookPhase::Probe, ManifestAnswer::Read(Some(_)))
@@ -202,6 +211,14 @@ mod tests {
         look.on_answer(ManifestAnswer::Read(Some(numbered(20))));
         look.on_answer(listed(None, 12));
         assert_eq!(look.action(), LookAction::Done(Some(numbered(20))));
+    }
+
+    #[test]
+    fn the_object_that_was_listed_is_proven_by_that_listing() {
+        let mut look = Look::new(None, Rules::ALL);
+        look.on_answer(listed(Some(7), 3));
+        look.on_answer(ManifestAnswer::ReadAsListed(numbered(7)));
+        assert_eq!(look.action(), LookAction::Done(Some(numbered(7))));
     }
 
     #[test]

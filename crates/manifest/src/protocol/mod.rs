@@ -81,6 +81,9 @@ pub enum ManifestAnswer {
     Listed(Listing),
     /// The manifest; `None`: the object does not exist.
     Read(Option<Arc<Manifest>>),
+    /// The manifest, which is the object that the listing before has shown: the store gives both
+    /// the same tag.
+    ReadAsListed(Arc<Manifest>),
 }
 
 /// The result of a listing of `manifest/`. Digits sort before letters, so even a listing in several
@@ -190,6 +193,17 @@ impl From<Failure> for Error {
             }
         }
     }
+}
+
+/// The id at which the log of `state` ends if it does not end at the replay point, as far as one
+/// can guess: after the last id that the state knows; or, if it knows none, after the fence of the
+/// newest writer, which has written nothing since. `None` before the first writer.
+#[must_use]
+pub fn likely_end(state: &Manifest) -> Option<WalId> {
+    let (begin, last) = (state.replay_from, state.wal_id_last_seen);
+    let behind_the_fence = begin.plus(state.widest_window);
+    let end = if last >= begin { last.next() } else { behind_the_fence };
+    (end > begin).then_some(end)
 }
 
 /// The id at which a walk continues after a fence: never backwards, even if the object says so.
