@@ -7,6 +7,7 @@ use siltstone::Progress;
 use siltstone::probe::{ProbeOptions, probe};
 use siltstone::store::PutAnswer;
 use siltstone::store::retry::with_retries;
+use siltstone_base::name::prefix;
 use siltstone_base::{ErrorKind, JobId, ObjectName, SstId, WalId};
 use siltstone_test_server::fault::Rule;
 use siltstone_test_server::pace::LatencyModel;
@@ -28,6 +29,27 @@ fn the_test_server_keeps_the_contract() {
         contract::check(root).await;
         deep.ensure_conditions().await.unwrap();
     });
+}
+
+/// A tag of a listing proves a manifest only if the boundaries are listed after it.
+#[test]
+fn a_listing_out_of_order_has_no_tags() {
+    let (runtime, effects) = runtime();
+    let server = s3_server::start(ServerConfig::default());
+    let store = s3_server::store(&server, "db", &effects);
+    let tags = || {
+        let listed = runtime.block_on(store.list(prefix::WAL, None)).unwrap();
+        listed.into_iter().map(|object| object.tag).collect::<Vec<_>>()
+    };
+    for id in 1..=4 {
+        let put = store.put_if_absent(ObjectName::Wal(WalId(id)), format!("{id}").into());
+        runtime.block_on(put);
+        let read = runtime.block_on(store.get_tagged(ObjectName::Wal(WalId(id)))).unwrap();
+        let (_, tag) = read.unwrap();
+        assert!(tag.is_some() && tags().last() == Some(&tag), "{tag:?}");
+    }
+    server.inject(Rule::parse("messy-list").unwrap().on(Kind::List));
+    assert!(tags().iter().all(Option::is_none));
 }
 
 #[test]

@@ -350,11 +350,14 @@ impl RemoteShared {
         };
         let objects: Vec<ObjectMeta> =
             stream.try_collect().await.map_err(|error| self.explainer.explain(&error))?;
-        if !objects.is_sorted_by(|left, right| left.location < right.location) {
-            self.lists_unordered.store(true, Relaxed);
-        }
+        let is_ordered = objects.is_sorted_by(|left, right| left.location < right.location);
         let mut listed: Vec<Listed> =
             objects.iter().filter_map(|object| self.listed(object)).collect();
+        if !is_ordered {
+            self.lists_unordered.store(true, Relaxed);
+            // A tag proves a manifest only if its boundaries are listed after it.
+            listed.iter_mut().for_each(|object| object.tag = None);
+        }
         listed.sort_unstable_by_key(|object| object.name);
         listed.dedup_by_key(|object| object.name);
         Ok(listed)
