@@ -16,6 +16,7 @@ mod copies;
 mod counting;
 mod edges;
 mod faults;
+mod first_open;
 mod google;
 mod hedging;
 mod http;

@@ -36,8 +36,9 @@ fn what_nothing_mends_ends_an_open_at_once() {
         let how = ReaderOptions { options, ..ReaderOptions::default() };
         let error = server.runtime.block_on(Reader::open(env, how)).unwrap_err();
         assert_eq!(error.kind(), kind, "{error}");
-        // An opening sends three requests at once, and the client repeats 501.
-        assert!(server.requests() <= 20, "{code}: {} requests", server.requests());
+        // The writer sends three requests at once, the reader one. The client repeats 501.
+        let most = if code == "NotImplemented" { 16 } else { 4 };
+        assert!(server.requests() <= most, "{code}: {} requests", server.requests());
     }
 }
 

@@ -58,7 +58,19 @@ impl ManifestRequests {
             async { if begins { self.objects.env.store.begin_proof().await.ok() } else { None } };
         let (listed, is_new) = futures::join!(self.objects.list_run(after, &mut self.ahead), proof);
         self.has_recorded |= is_new.unwrap_or_default();
+        if listed.is_err() {
+            self.withdraw_record().await;
+        }
         listed
+    }
+
+    /// Deletes the record of the store's proof if a look of this value has created it: the opening
+    /// ends with an error before it creates anything else. Other processes prove the store again.
+    pub(crate) async fn withdraw_record(&mut self) {
+        if std::mem::take(&mut self.has_recorded) {
+            // The error of the opening is reported, not that of the delete.
+            drop(self.objects.env.store.delete(ObjectName::ProbeRecord).await);
+        }
     }
 
     /// One request and its answer.

@@ -44,7 +44,10 @@ pub(crate) async fn create(
     left: Left,
 ) -> Result<Arc<Manifest>> {
     let boundary = left.1;
-    refuse_what_is_left(objects, &left).await?;
+    if let Err(refused) = refuse_what_is_left(objects, &left).await {
+        requests.withdraw_record().await;
+        return Err(refused);
+    }
     // The rest of the proof of the store's conditions is sent beside the listing that shows the
     // store's time. If the proof fails, the create repeats it and reports the error.
     let (proof, recorded) = (objects.env.store.ensure_conditions(), requests.has_recorded());
