@@ -442,6 +442,8 @@ impl Follower {
 
     /// Carries out the machine's actions until it is idle.
     async fn drive(&mut self, context: &ReadContext) -> Result<()> {
+        // A drive that was cancelled may have left some.
+        self.requests.forget_early();
         let driven = self.drive_on(context).await;
         self.requests.forget_early();
         self.log.stop();
