@@ -185,13 +185,17 @@ pub(crate) fn manifest_steps(
         });
         return;
     }
-    let Some(answer) = world.store.answer(request) else { return };
+    let Some(answer) = world.answer(me, request) else { return };
     let what = match (request, &answer) {
         (_, ManifestAnswer::Listed(listing)) => What::Lists(*listing),
         (ManifestRequest::Read(id), ManifestAnswer::Read(read)) => What::Reads(*id, read.is_some()),
+        (ManifestRequest::Read(id), ManifestAnswer::ReadAsListed(_)) => What::ReadsAsListed(*id),
         _ => return,
     };
-    world.then(out, Step::of(me, role, what), |next| then(next, Ok(answer)));
+    world.then(out, Step::of(me, role, what), |next| {
+        next.note_tag(me, &answer);
+        then(next, Ok(answer));
+    });
 }
 
 /// The outcome without what was found.

@@ -12,7 +12,7 @@ use crate::pinner::Pinner;
 use crate::reader::Reader;
 use crate::unit::Unit;
 use crate::worker::Worker;
-use crate::world::Faults;
+use crate::world::{Faults, Tags};
 use crate::writer::{Plan, Writer};
 use siltstone_manifest::Rules;
 
@@ -79,14 +79,14 @@ pub(crate) fn scanning(records: usize, flush_at: &[usize]) -> Actor {
 
 /// Every configuration.
 pub(crate) fn all() -> Vec<(Config, Size)> {
-    let small =
-        small().into_iter().chain(small_jobs()).chain(small_leases()).chain(crowds::small());
+    let small = small().into_iter().chain(small_tagged()).chain(small_jobs());
+    let small = small.chain(small_leases()).chain(crowds::small());
     let small = small.map(|config| (config, Size::Small));
     small.chain(large().into_iter().map(|config| (config, Size::Large))).collect()
 }
 
 fn config(name: &'static str, actors: Vec<Actor>, faults: Faults) -> Config {
-    Config { name, rules: Rules::ALL, actors, faults, prelude: &[] }
+    Config { name, rules: Rules::ALL, actors, faults, tags: Tags::None, prelude: &[] }
 }
 
 fn small() -> Vec<Config> {
@@ -154,6 +154,21 @@ fn small() -> Vec<Config> {
     ]
 }
 
+/// Processes whose looks are proven by tags.
+fn small_tagged() -> Vec<Config> {
+    let looks = config(
+        "writer that looks, second writer, collector, tags",
+        vec![looking(1, &[1], 1), writer(1, 0, &[0], false), Collector::actor(1)],
+        NONE,
+    );
+    let follows = config(
+        "writer, following reader, collector, tags",
+        vec![writer(1, 1, &[1], true), Reader::actor(1, Rules::ALL), Collector::actor(1)],
+        LATE,
+    );
+    vec![tagged(looks), tagged(follows)]
+}
+
 /// Readers that share leases.
 fn small_leases() -> Vec<Config> {
     let leaser = |takes, renews| Leaser::actor(Rules::ALL, takes, renews);
@@ -210,6 +225,11 @@ fn large() -> Vec<Config> {
     all.extend(large_jobs());
     all.extend(crowds::large());
     all
+}
+
+/// The configuration, in a store whose tags show that an object was listed before.
+fn tagged(config: Config) -> Config {
+    Config { tags: Tags::Exact, ..config }
 }
 
 /// The configuration, with these steps before the search begins.

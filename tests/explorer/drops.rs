@@ -15,7 +15,7 @@ use crate::pinner::Pinner;
 use crate::reader::Reader;
 use crate::unit::Unit;
 use crate::worker::Worker;
-use crate::world::Faults;
+use crate::world::{Faults, Tags};
 use crate::writer::{Plan, Writer};
 use siltstone_manifest::{Rule, Rules};
 
@@ -68,6 +68,7 @@ impl Drop {
             rules,
             actors: (self.actors)(rules),
             faults: self.faults,
+            tags: Tags::None,
             prelude: self.prelude,
         }
     }
@@ -95,6 +96,16 @@ pub(crate) fn all() -> Vec<Drop> {
     all.extend(reading());
     all.extend(leasing());
     all
+}
+
+/// A process looks while the manifest that it has listed is freed, and a sleeper takes its slot.
+/// The tags show that the object that it reads is another one.
+pub(crate) fn listed_and_freed(tags: Tags) -> Config {
+    let others = [plain(1, 0, &[]), Pinner::actor(false), Collector::actor(1)];
+    let actors = std::iter::once(looking(0, &[], 1)).chain(others).collect();
+    let prelude = &[Go::Steps(0, TO_OPEN), Go::Steps(1, 1), Go::Steps(2, 8)];
+    let rules = Rules::ALL.without(Rule::KeepManifestBefore);
+    Config { name: "", rules, actors, faults: NONE, tags, prelude }
 }
 
 fn fencing() -> Vec<Drop> {

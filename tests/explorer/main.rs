@@ -62,6 +62,7 @@ use model::{Config, Told};
 use search::{Report, search};
 use siltstone_manifest::Rule;
 use std::time::Instant;
+use world::Tags;
 
 /// Maximum number of states in the search for the effect of a dropped rule.
 const DROP_LIMIT: usize = 4_000_000;
@@ -205,4 +206,16 @@ fn every_rule_holds_where_its_absence_is_found_out() {
             panic!("{:?} does not hold: {}\n{trace}", drop.rule, violation.what);
         }
     }
+}
+
+/// M3: a listing proves a manifest if its tag is that of the object that was read. A tag that does
+/// not tell two objects of one name apart proves nothing.
+#[test]
+fn a_listing_proves_the_object_with_its_tag() {
+    let exact = search(&drops::listed_and_freed(Tags::Exact), usize::MAX);
+    let blind = search(&drops::listed_and_freed(Tags::Blind), usize::MAX);
+    println!("exact: {} states, blind: {} states", exact.states, blind.states);
+    assert!(exact.violation.is_none(), "{:?}", exact.violation);
+    let found = blind.violation.expect("another object is believed");
+    println!("{}\n    {}", found.what, found.trace.join("\n    "));
 }

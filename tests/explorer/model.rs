@@ -4,7 +4,7 @@ use crate::actor::Actor;
 use crate::ghost::told;
 use crate::search::Model;
 use crate::step::Step;
-use crate::world::{Faults, Out, World};
+use crate::world::{Faults, Out, Tags, World};
 use crate::writer::hole;
 use siltstone_base::DatabaseId;
 use siltstone_manifest::{Checkpoint, CheckpointOwner, Manifest, Rules, Settings};
@@ -20,6 +20,8 @@ pub(crate) struct Config {
     pub(crate) actors: Vec<Actor>,
     /// The possible faults, and how often each may occur.
     pub(crate) faults: Faults,
+    /// The tags of the store.
+    pub(crate) tags: Tags,
     /// Steps before the search begins: only the end of a long story is explored.
     pub(crate) prelude: &'static [Go],
 }
@@ -74,7 +76,8 @@ impl Model for Config {
 
     fn initial(&self) -> World {
         let first = Manifest::new_database(DatabaseId(1), Settings::default());
-        self.play(World::new(self.rules, first, self.actors.clone(), self.faults))
+        let world = World::new(self.rules, first, self.actors.clone(), self.faults);
+        self.play(world.with_tags(self.tags))
     }
 
     fn fingerprint(&self, state: &World) -> u64 {

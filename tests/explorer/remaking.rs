@@ -61,6 +61,7 @@ enum Actor {
 }
 
 #[derive(Clone, PartialEq, Eq, Hash)]
+#[expect(clippy::large_enum_variant, reason = "a process has one, and opens but once")]
 enum Destroying {
     Look(Look),
     Open(OpenWriter),

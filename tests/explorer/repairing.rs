@@ -45,6 +45,7 @@ pub(crate) struct Repairing {
 }
 
 #[derive(Clone, PartialEq, Eq, Hash)]
+#[expect(clippy::large_enum_variant, reason = "a process has one, and opens but once")]
 enum Actor {
     Living(Living),
     Repairer(Repair),

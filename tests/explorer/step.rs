@@ -37,6 +37,7 @@ pub(crate) enum What {
     Crashes,
     Lists(Listing),
     Reads(ManifestId, bool),
+    ReadsAsListed(ManifestId),
     Creates(ObjectName, How),
     ReadsBack(ObjectName, Option<bool>),
     ReadsWal(WalId, WalSeen),
@@ -132,6 +133,7 @@ impl fmt::Display for Step {
             What::Lists(Listing { newest: Some(newest), boundary, .. }) => {
                 write!(f, "lists manifests: {newest} is newest, boundary {boundary}")
             }
+            What::ReadsAsListed(id) => write!(f, "reads manifest {id}, which it has listed"),
             What::Reads(id, true) => write!(f, "reads manifest {id}"),
             What::Reads(id, false) => write!(f, "reads manifest {id}: not there"),
             What::Creates(name, how) => write!(f, "creates {}: {how}", Short(name)),

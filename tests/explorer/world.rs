@@ -209,6 +209,17 @@ pub(crate) enum Pending {
     Delete(ObjectName),
 }
 
+/// What the tags of the store tell about an object that was listed, and then read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tags {
+    /// The store has no tags.
+    None,
+    /// An object has another tag than all that had its name before or after it.
+    Exact,
+    /// All objects of one name have the same tag. This breaks the contract of the store.
+    Blind,
+}
+
 /// The faults that may still occur.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Faults {
@@ -238,6 +249,10 @@ pub(crate) struct World {
     pub(crate) actors: Vec<Shared<Actor>>,
     pub(crate) ghost: Shared<Ghost>,
     pub(crate) faults: Faults,
+    tags: Tags,
+    /// For each process the newest manifest in its last listing, until it reads a manifest. Empty
+    /// without tags.
+    listed: Shared<Vec<Option<Object>>>,
     /// The first invariant that the last step broke.
     pub(crate) broken: Option<String>,
 }
@@ -258,16 +273,57 @@ impl World {
             actors: actors.into_iter().map(Shared::new).collect(),
             ghost: Shared::new(Ghost::new(first)),
             faults,
+            tags: Tags::None,
+            listed: Shared::new(Vec::new()),
             broken: None,
         }
     }
 
+    /// The same, with these tags.
+    pub(crate) fn with_tags(self, tags: Tags) -> World {
+        let listed = if tags == Tags::None { Vec::new() } else { vec![None; self.actors.len()] };
+        World { tags, listed: Shared::new(listed), ..self }
+    }
+
+    /// The answer to a read or a listing of process `me`: a manifest has the tag of the one that
+    /// was listed before, or another one.
+    pub(crate) fn answer(&self, me: usize, request: &ManifestRequest) -> Option<ManifestAnswer> {
+        let answer = self.store.answer(request)?;
+        let ManifestAnswer::Read(Some(read)) = &answer else { return Some(answer) };
+        let name = ObjectName::Manifest(read.id);
+        let listed = self.listed.get(me).and_then(Option::as_ref);
+        let same = match (self.tags, listed) {
+            (Tags::None, _) | (_, None) => false,
+            (Tags::Exact, Some(listed)) => self.store.0.get(&name) == Some(listed),
+            (Tags::Blind, Some(listed)) => {
+                matches!(listed, Object::Manifest(stored) if stored.state.id == read.id)
+            }
+        };
+        Some(if same { ManifestAnswer::ReadAsListed(read.clone()) } else { answer })
+    }
+
+    /// Notes the tag that this answer has shown to process `me`.
+    pub(crate) fn note_tag(&mut self, me: usize, answer: &ManifestAnswer) {
+        if self.tags == Tags::None {
+            return;
+        }
+        let newest = match answer {
+            ManifestAnswer::Listed(listing) => listing.newest,
+            _ => None,
+        };
+        let newest = newest.and_then(|id| self.store.0.get(&ObjectName::Manifest(id)).cloned());
+        if let Some(listed) = self.listed.edit().get_mut(me) {
+            *listed = newest;
+        }
+    }
+
     pub(crate) fn fingerprint(&self) -> u64 {
-        let mut parts = Vec::with_capacity(self.actors.len() + 4);
+        let mut parts = Vec::with_capacity(self.actors.len() + 6);
         parts.extend(self.actors.iter().map(Shared::hash));
         parts.push(self.store.hash());
         parts.push(self.network.hash());
         parts.push(self.ghost.hash());
+        parts.push(self.listed.hash());
         let faults = &self.faults;
         let left = [faults.crashes, faults.unanswered, faults.retried, faults.late, faults.refused];
         let left = left.into_iter().chain([faults.destroyed, faults.wiped]);
@@ -283,6 +339,7 @@ impl World {
         next.store.seal();
         next.network.seal();
         next.ghost.seal();
+        next.listed.seal();
         next.actors.iter_mut().for_each(Shared::seal);
         out.push((step, next));
     }

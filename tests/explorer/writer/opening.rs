@@ -77,7 +77,7 @@ impl Writer {
 
     fn on_early(&mut self, early: EarlyAnswer, record: Option<(WalId, Record)>) -> After {
         let Phase::Opening { machine, bodies, .. } = &mut self.phase else { return After::Goes };
-        bodies.extend(record);
+        keep(bodies, record);
         machine.on_early(early);
         After::Goes
     }
@@ -102,7 +102,7 @@ impl Writer {
         record: Option<Record>,
     ) -> After {
         let Phase::Opening { machine, bodies, .. } = &mut self.phase else { return After::Goes };
-        bodies.extend(record.map(|record| (id, record)));
+        keep(bodies, record.map(|record| (id, record)));
         machine.on_wal(what);
         self.opened(world)
     }
@@ -129,7 +129,7 @@ impl Writer {
             PutOutcome::Unknown => PutOutcome::Unknown,
             PutOutcome::Lost(object) => {
                 let (what, record) = seen(&object);
-                bodies.extend(record.map(|record| (id, record)));
+                keep(bodies, record.map(|record| (id, record)));
                 PutOutcome::Lost(what)
             }
         });
@@ -208,6 +208,15 @@ impl Writer {
             }
         }
     }
+}
+
+/// Keeps the body that was read last at an id, in order of the ids: early reads come in any order,
+/// and their answers may be dropped.
+fn keep(bodies: &mut Vec<(WalId, Record)>, record: Option<(WalId, Record)>) {
+    let Some((id, record)) = record else { return };
+    bodies.retain(|(met, _)| *met != id);
+    let at = bodies.partition_point(|(met, _)| *met < id);
+    bodies.insert(at, (id, record));
 }
 
 /// Performs the actions that may be performed beside the current one, before it. An answer after
