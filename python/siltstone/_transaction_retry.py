@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 from siltstone._numbers import count_of
@@ -43,13 +43,21 @@ def retry(
     :param isolation: as for `Database.transaction`.
     :raises Conflict: if the last attempt conflicts too.
     :raises Invalid: if `attempts` is below 1.
+    :raises TypeError: if the function is asynchronous.
     """
     for pause in pauses(attempts):
         if pause:
             time.sleep(pause)
         try:
             with db.transaction(isolation) as transaction:
-                return function(transaction)
+                made = function(transaction)
+                if isinstance(made, Coroutine):
+                    made.close()
+                    raise TypeError(
+                        "the function is asynchronous: use siltstone.aio.retry with a database of "
+                        "siltstone.aio"
+                    )
+                return made
         except Conflict as conflict:
             last = conflict
     last.add_note(f"overtaken in each of {attempts} attempts")

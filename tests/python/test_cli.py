@@ -605,3 +605,16 @@ def test_lines_and_bars_say_the_same(monkeypatch, capsys) -> None:
     with _common._progress("gc", "objects") as on_progress:
         on_progress(8, 9)
     assert "8/9" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no full device")
+def test_output_that_cannot_be_written_is_one_line(url: str) -> None:
+    with siltstone.open(url) as db:
+        db[b"key"] = b"value"
+    command = [sys.executable, "-m", "siltstone.cli", "--path", url, "get", "key"]
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, check=False)
+    assert done.returncode != 0
+    told = done.stderr.decode()
+    assert told.startswith("Error: input or output failed: [Errno 28]"), told
+    assert "Traceback" not in told

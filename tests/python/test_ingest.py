@@ -654,7 +654,7 @@ def test_an_id_without_a_trace_is_not_found(tmp_path) -> None:
     # The job itself tells that it exists; its id tells so once an object was staged.
     assert ingest.status(tmp_path, job).state == "open"
     for name in (job.id, "01ARZ3NDEKTSV4RRFFQ69G5FAV"):
-        with pytest.raises(siltstone.NotFound, match="no such job") as refused:
+        with pytest.raises(siltstone.NotFound, match="no trace of such a job") as refused:
             ingest.status(tmp_path, name)
         assert refused.value.context["job"] == name
     task(job, 0, 3)

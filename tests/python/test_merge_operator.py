@@ -261,3 +261,63 @@ def test_merges_are_awaited(url: str) -> None:
                 assert await reader.get(b"k") == b"12"
 
     asyncio.run(work())
+
+
+def of_even_keys(key: bytes, base: bytes | None, operands: list[bytes]) -> bytes:
+    """Fails for every second key."""
+    del base
+    if int(key) % 2:
+        raise ArithmeticError(key)
+    return operands[-1]
+
+
+def test_a_scan_that_fails_gives_the_rows_before_and_fails_again(memory_url: str) -> None:
+    operator = MergeOperator("even", of_even_keys)
+    with siltstone.open(memory_url, merge_operator=operator) as db:
+        for row in range(9):
+            db[b"%d" % row] = b"row"
+        db.merge(b"5", b"operand")
+        scan = db.keys()
+        assert [next(scan) for _ in range(5)] == [b"%d" % row for row in range(5)]
+        for _ in range(3):
+            with pytest.raises(siltstone.Invalid, match="ArithmeticError"):
+                next(scan)
+
+        async def read() -> None:
+            async with siltstone.aio.Database(db) as shared:
+                rows = shared.keys()
+                assert [await anext(rows) for _ in range(5)] == [b"%d" % row for row in range(5)]
+                for _ in range(3):
+                    with pytest.raises(siltstone.Invalid, match="ArithmeticError"):
+                        await anext(rows)
+
+        asyncio.run(read())
+
+
+def test_an_operator_that_reads_its_own_key_is_refused(memory_url: str) -> None:
+    def reads(key: bytes, base: bytes | None, operands: list[bytes]) -> bytes:
+        return (base or b"") + b"".join(operands) + (db.get(key) or b"")
+
+    with siltstone.open(memory_url, merge_operator=MergeOperator("reads", reads)) as db:
+        db.merge(b"key", b"operand")
+        with pytest.raises(siltstone.Invalid, match="from its arguments alone"):
+            db.get(b"key")
+        db.flush(memtable=True)
+        db.merge(b"key", b"another")
+        db.flush(memtable=True)
+        with pytest.raises(siltstone.Invalid, match="from its arguments alone"):
+            db.compact()
+
+
+def test_an_interrupt_within_an_operator_is_no_error_of_the_call(memory_url: str) -> None:
+    def interrupted(key: bytes, base: bytes | None, operands: list[bytes]) -> bytes:
+        del key, base, operands
+        raise KeyboardInterrupt
+
+    operator = MergeOperator("interrupted", interrupted)
+    with siltstone.open(memory_url, merge_operator=operator) as db:
+        db.merge(b"key", b"operand")
+        with pytest.raises(KeyboardInterrupt):
+            db.get(b"key")
+        with pytest.raises(KeyboardInterrupt):
+            list(db.scan())

@@ -540,3 +540,11 @@ def test_get_entry(memory_url: str) -> None:
             assert await awaited.get_entry(b"absent") is None
 
         run(work())
+
+
+def test_retry_takes_no_asynchronous_function(memory_url: str) -> None:
+    async def work(transaction: siltstone.Transaction) -> None:
+        transaction[b"key"] = b"value"
+
+    with siltstone.open(memory_url) as db, pytest.raises(TypeError, match=r"siltstone\.aio\.retry"):
+        siltstone.retry(db, work)

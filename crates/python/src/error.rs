@@ -4,7 +4,7 @@
 //! the interpreter (`__del__` of a global) nothing can be imported any more, and errors must keep
 //! their types.
 
-use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::exceptions::{PyException, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyModule};
@@ -62,7 +62,12 @@ fn make(py: Python<'_>, error: &Error) -> PyResult<PyErr> {
     facts.set_item("context", context)?;
     let made = PyErr::from_value(class.call((error.to_string(),), Some(&facts))?);
     if let Some(raised) = error.source().and_then(|cause| cause.downcast_ref::<CallerException>()) {
-        made.set_cause(py, Some(raised.exception(py)));
+        let raised = raised.exception(py);
+        if !raised.is_instance_of::<PyException>(py) {
+            // `KeyboardInterrupt` and `SystemExit` are not errors of the call.
+            return Ok(raised);
+        }
+        made.set_cause(py, Some(raised));
     }
     Ok(made)
 }

@@ -4,6 +4,7 @@ use crate::error::{CallerException, Raise};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyString};
 use siltstone::{Error, ErrorKind, MergeOperator, Result, built_in_operator, built_in_operators};
+use std::cell::RefCell;
 use std::fmt;
 use std::sync::Arc;
 
@@ -55,9 +56,41 @@ impl fmt::Debug for Functions {
     }
 }
 
+thread_local! {
+    /// The operators whose functions run on this thread, by address.
+    static RUNNING: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
+}
+
+/// A function of an operator that runs on this thread.
+struct RunningCall;
+
+impl RunningCall {
+    /// Begins a call, unless the operator's functions run on this thread already: each level would
+    /// call the next one until the stack is full.
+    fn begin(operator: &Functions) -> Option<RunningCall> {
+        let address = std::ptr::from_ref(operator).addr();
+        RUNNING.with_borrow_mut(|running| {
+            let is_first = !running.contains(&address);
+            running.extend(is_first.then_some(address));
+            is_first.then_some(RunningCall)
+        })
+    }
+}
+
+impl Drop for RunningCall {
+    fn drop(&mut self) {
+        RUNNING.with_borrow_mut(Vec::pop);
+    }
+}
+
 impl Functions {
     /// Calls the function with the interpreter lock, unless the interpreter has exited.
     fn call<T>(&self, work: impl FnOnce(Python<'_>) -> PyResult<T>) -> Result<T> {
+        let Some(_running) = RunningCall::begin(self) else {
+            let text = "the merge operator reads a key that needs the merge operator: it computes \
+                        the value from its arguments alone";
+            return Err(Error::invalid(text).with("merge_operator", &self.name));
+        };
         let called = Python::try_attach(|py| {
             let called = work(py);
             // Converted before other code sees the exception: an exception of a signal handler

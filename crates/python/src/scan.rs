@@ -15,7 +15,7 @@ use parking_lot::{Mutex, MutexGuard};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyCapsule, PyType};
 use siltstone::tables::Merged;
-use siltstone::{Answer, FillOutcome, Result, Rows, ScanRange};
+use siltstone::{Answer, Error, FillOutcome, Result, Rows, ScanRange};
 use std::collections::VecDeque;
 
 /// Rows of the first refill, unless a higher limit is given: most interactive scans are short.
@@ -238,8 +238,9 @@ impl ScanState {
         // A loop in C, such as `list(scan)`, never checks for signals between two rows.
         py.check_signals()?;
         let refilled = self.read(py, yields);
-        if !matches!(refilled, Ok(true)) {
-            // After an error the scan yields no more rows.
+        // After an error the next call continues, or returns the same error: a caller that asked
+        // again must not take the rows so far for all.
+        if matches!(refilled, Ok(false)) {
             self.end();
         }
         refilled
@@ -256,20 +257,23 @@ impl ScanState {
             let (filled, none) = match pull {
                 Pull::Scan(scan) if wanted <= ROWS_WITH_LOCK => {
                     let reached = &mut self.reached;
-                    (make(py, scan, made, (wanted, yields), reached)?, made.is_empty())
+                    (make(py, scan, made, (wanted, yields), reached), made.is_empty())
                 }
                 Pull::Scan(_) | Pull::Merged(_) => {
                     let rows = self.rows.get_or_insert_default();
                     rows.clear();
-                    let filled = py.detach(|| pull.fill(rows, wanted, MAX_BYTES)).raise(py)?;
+                    let filled = py.detach(|| pull.fill(rows, wanted, MAX_BYTES)).raise(py);
                     (filled, rows.is_empty())
                 }
             };
-            // Buffered rows are returned before waiting for blocks.
-            if filled != FillOutcome::NeedsBlocks || !none {
-                break filled;
+            // Buffered rows are returned before waiting for blocks, and before an error, which the
+            // next fill returns again.
+            match filled {
+                Ok(FillOutcome::NeedsBlocks) if none => wait(py, process, pull.fetch())?,
+                Err(error) if none => return Err(error),
+                Err(_) => break FillOutcome::Full,
+                Ok(filled) => break filled,
             }
-            wait(py, process, pull.fetch())?;
         };
         self.deleted = pull.take_deleted();
         match (self.made.back(), &self.rows) {
@@ -362,7 +366,8 @@ fn make(
         }
         Err(error) => {
             failed = Some(error);
-            Ok(false)
+            // The row is lost, so the scan must not go on.
+            Err(Error::internal("the Python object for a row of this scan could not be made"))
         }
     });
     match failed {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import errno
 import sys
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -105,12 +106,17 @@ class Commands(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         """Runs the command.
 
-        :raises ClickException: for an error of the library.
+        :raises ClickException: for an error of the library, or of a file or the terminal.
         """
         try:
             return super().invoke(ctx)
         except siltstone.Error as error:
             raise click.ClickException(_told(error)) from error
+        except OSError as error:
+            # A pipe that was closed, as by `head`, is no error: click ends the program.
+            if error.errno == errno.EPIPE:
+                raise
+            raise click.ClickException(f"input or output failed: {error}") from error
         except click.NoSuchOption as error:
             if error.option_name in (option for one in self.params for option in one.opts):
                 text = f"{error.message} Give it before the command: siltstone --path URL …"

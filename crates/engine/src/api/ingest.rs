@@ -508,7 +508,8 @@ fn stands(
 
 /// The error for the id of a job that left no trace in the database.
 pub(super) fn no_such_job(job: JobId) -> Error {
-    let text = "no such job: it has staged no object here, and no request names it";
+    let text = "there is no trace of such a job: it has staged no object here, or it has ended and \
+                its objects were collected";
     Error::new(ErrorKind::NotFound, text).with("job", job)
 }
 

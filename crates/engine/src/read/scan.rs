@@ -106,6 +106,8 @@ enum ScanState {
     Opening,
     Running(Box<Visible<Merge<ScanSource>>>, Option<BlockAddr>),
     Ended,
+    /// Every further call returns the error, so that no caller takes the rows so far for all.
+    Failed(Error),
 }
 
 impl Scan {
@@ -138,7 +140,8 @@ impl Scan {
     /// one row of any size), or until a block is missing.
     ///
     /// # Errors
-    /// Corruption; errors of the merge operator. The scan has ended then.
+    /// Corruption; errors of the merge operator. The rows before the error were appended. Every
+    /// further call returns the same error.
     pub fn fill(
         &mut self,
         rows: &mut Rows,
@@ -164,8 +167,11 @@ impl Scan {
     /// ([`FillOutcome::Full`]), or until a block is missing. This saves the copy into [`Rows`].
     ///
     /// # Errors
-    /// As [`Scan::fill`]; errors of `take`. The scan has ended then.
+    /// As [`Scan::fill`]; errors of `take`.
     pub fn each(&mut self, take: impl FnMut(&[u8], &[u8]) -> Result<bool>) -> Result<FillOutcome> {
+        if let ScanState::Failed(error) = &self.state {
+            return Err(error.clone());
+        }
         if matches!(self.state, ScanState::Opening) && !self.open_in_memory()? {
             return Ok(FillOutcome::NeedsBlocks);
         }
@@ -173,8 +179,8 @@ impl Scan {
             None => self.each_running(take),
             Some(noted) => self.each_noted(&noted, take),
         };
-        if filled.is_err() {
-            self.state = ScanState::Ended;
+        if let Err(error) = &filled {
+            self.state = ScanState::Failed(error.clone());
         }
         filled
     }
@@ -243,7 +249,7 @@ impl Scan {
                         Some(addr) => self.blocks.fetch(addr).await,
                         None => Ok(()),
                     },
-                    ScanState::Ended => Ok(()),
+                    ScanState::Ended | ScanState::Failed(_) => Ok(()),
                 }
             };
             let fetched = context.deadline(deadline, "scan", work).await;

@@ -160,6 +160,8 @@ pub struct Merged {
     now: UnixMillis,
     tombstones: bool,
     state: MergeState,
+    /// The error that ended the merge.
+    failed: Option<Error>,
     needed: Vec<BlockAddr>,
     /// The key of the last row or tombstone. Entries of older inputs for it are skipped.
     last: Vec<u8>,
@@ -223,6 +225,7 @@ impl Merged {
             now,
             tombstones,
             state: if empty { MergeState::Ended } else { MergeState::Unplaced },
+            failed: None,
             needed: Vec::new(),
             last: Vec::new(),
             deleted: Vec::new(),
@@ -233,17 +236,19 @@ impl Merged {
     /// [`Merged::take_deleted`] identifies it.
     ///
     /// # Errors
-    /// Corruption; Unsupported for merge operands. The merge is over then.
+    /// Corruption; Unsupported for merge operands. The rows before the error were appended. Every
+    /// further call returns the same error.
     pub fn fill(
         &mut self,
         rows: &mut Rows,
         max_rows: usize,
         max_bytes: usize,
     ) -> Result<FillOutcome> {
-        let filled = self.fill_running(rows, max_rows, max_bytes);
-        if filled.is_err() {
-            self.state = MergeState::Ended;
+        if let Some(error) = &self.failed {
+            return Err(error.clone());
         }
+        let filled = self.fill_running(rows, max_rows, max_bytes);
+        self.failed = filled.as_ref().err().cloned();
         filled
     }
 

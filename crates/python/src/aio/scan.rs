@@ -73,20 +73,15 @@ impl Shared {
                 self.scan = None;
                 Ok(true)
             }
-            Err(error) => {
-                self.scan = None;
-                Err(error)
-            }
+            // Filled rows are returned before the error, which the next fill returns again.
+            Err(_) if !self.rows.is_empty() => Ok(true),
+            Err(error) => Err(error),
         }
     }
 
     async fn fetch(&mut self) -> Result<()> {
         let Some(scan) = &mut self.scan else { return Ok(()) };
-        let fetched = scan.fetch().await;
-        if fetched.is_err() {
-            self.scan = None;
-        }
-        fetched
+        scan.fetch().await
     }
 
     /// The size of the next refill.
