@@ -360,6 +360,10 @@ def beside(name: str, database: Path, arguments: list[str]) -> list[str]:
             feather.write_feather(rows, f"{year}.arrow")
     if name == "forget-consumer":
         siltstone.changes.begin(database, consumer=arguments[-1], since="latest")
+    if name == "ingest-status":
+        job = siltstone.ingest.Job(database)
+        job.load(0, pa.table({"key": [b"a"], "value": [b"b"]}))
+        return [*arguments[:-1], job.id]
     if name == "release-clone":
         siltstone.clone("try.db", parent=database)
         shutil.rmtree("try.db")

@@ -15,6 +15,7 @@ import pytest
 from click.testing import CliRunner
 
 import siltstone
+from pace_for_tests import until
 from siltstone.cli import main
 
 admin = siltstone.admin
@@ -170,7 +171,7 @@ def test_a_damaged_version_is_not_listed(url: str, caplog: pytest.LogCaptureFixt
     manifest.write_bytes(manifest.read_bytes()[:-1])
     with caplog.at_level(logging.WARNING, "siltstone.admin"):
         assert admin.versions(url) == [one for one in whole if one.id != damaged.id]
-    assert f"manifest={damaged.id}" in caplog.text
+    until(lambda: f"manifest={damaged.id}" in caplog.text)
     assert admin.seq_at(url, datetime.now(UTC) + timedelta(seconds=1)) == whole[-1].seq
 
 

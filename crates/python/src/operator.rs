@@ -72,7 +72,7 @@ impl RunningCall {
         RUNNING.with_borrow_mut(|running| {
             let is_first = !running.contains(&address);
             running.extend(is_first.then_some(address));
-            is_first.then_some(RunningCall)
+            is_first.then(|| RunningCall)
         })
     }
 }
