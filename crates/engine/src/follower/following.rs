@@ -8,7 +8,7 @@ use super::rows::LogRows;
 use crate::cache::fetch::ReadContext;
 use crate::cache::metadata::MetadataBudget;
 use crate::manifests::client::{absent, look};
-use crate::manifests::missing::no_database;
+use crate::manifests::missing::{no_database, restored};
 use crate::manifests::objects::{Objects, seen};
 use crate::manifests::poll::{LIST_EVERY, LONG_PAUSE_INTERVALS, LONGEST_WITHOUT_LISTING};
 use crate::manifests::rules;
@@ -592,15 +592,4 @@ impl Follower {
             Tree { active, frozen, levels, queue, flushed_seq: flushed, frozen_until: Seq::MAX };
         Some(ReaderView { tree: Arc::new(tree), seq, manifest: Arc::clone(version) })
     }
-}
-
-/// The error that ends a reader after a restore.
-pub(crate) fn restored(at: ManifestId) -> Error {
-    Error::new(
-        ErrorKind::Expired,
-        "the database was restored to a checkpoint, and what this reader has read is undone; open \
-         another reader, or open it with the option readers.follow_restores to go on with what was \
-         restored",
-    )
-    .with("restored at", at)
 }

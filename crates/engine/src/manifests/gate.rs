@@ -91,3 +91,18 @@ fn missing(feature: &'static str) -> Error {
     )
     .with("feature", feature)
 }
+
+/// The error for a record of compaction jobs that belongs to another database.
+pub(super) fn foreign_record() -> Error {
+    damaged_record(Error::corruption("a record of another database"))
+}
+
+/// The error for a record of compaction jobs that cannot be read because of `error`.
+pub(super) fn damaged_record(error: Error) -> Error {
+    Error::corruption(
+        "the record of compaction jobs is damaged, so nothing is compacted or collected: put it \
+         back, from the store's older versions or a backup, or use `siltstone repair`, which loses \
+         no row",
+    )
+    .caused_by(error)
+}

@@ -1,4 +1,4 @@
-//! Errors for an absent, destroyed, uninitialized or read-only database.
+//! Errors for an absent, damaged, destroyed, restored, uninitialized or read-only database.
 
 use super::objects::{Left, Objects};
 use siltstone_base::name::prefix;
@@ -48,6 +48,17 @@ pub(crate) fn no_manifest(id: ManifestId) -> Error {
         "version {id} was deleted or never existed; `siltstone versions` lists those that are kept"
     );
     Error::new(ErrorKind::NotFound, text)
+}
+
+/// The error that ends a reader after a restore.
+pub(crate) fn restored(at: ManifestId) -> Error {
+    Error::new(
+        ErrorKind::Expired,
+        "the database was restored to a checkpoint, and what this reader has read is undone; open \
+         another reader, or open it with the option readers.follow_restores to go on with what was \
+         restored",
+    )
+    .with("restored at", at)
 }
 
 /// The error for a database that lost its first manifests. It must not be covered by a new one,

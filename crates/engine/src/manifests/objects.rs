@@ -510,7 +510,7 @@ impl Objects {
         };
         let record = match self.decoded(name, decode).await {
             Err(error) if error.kind() == ErrorKind::Corruption => {
-                return Err(damaged_record(error).with("object", name));
+                return Err(gate::damaged_record(error).with("object", name));
             }
             record => record?,
         };
@@ -518,10 +518,7 @@ impl Objects {
             Some(other) if other.counts_from() > database.counts_from() => {
                 Err(Refusal::from(Conflict::OtherDatabase).into())
             }
-            Some(other) if other != database => {
-                let other = Error::corruption("a record of another database");
-                Err(damaged_record(other).with("object", name))
-            }
+            Some(other) if other != database => Err(gate::foreign_record().with("object", name)),
             _ => Ok(record.map(Arc::new)),
         }
     }
@@ -582,15 +579,6 @@ impl Objects {
         let place = if is_of_log { self.env.store.log().location() } else { None };
         place.into_iter().fold(error, |error, place| error.with("store of the log", place))
     }
-}
-
-fn damaged_record(error: Error) -> Error {
-    Error::corruption(
-        "the record of compaction jobs is damaged, so nothing is compacted or collected: put it \
-         back, from the store's older versions or a backup, or use `siltstone repair`, which loses \
-         no row",
-    )
-    .caused_by(error)
 }
 
 /// Whether an error means that the bytes are damaged or unreadable, and not that the store failed.
