@@ -125,7 +125,8 @@ def end(parent: Path, clone: Path, places: Path) -> None:
     # Leases and pins of killed processes are not released. Until they expire they keep the
     # version that was read, and the objects of the parent that this version names.
     needed = {entry["checkpoint"] for entry in state["ancestors"]}
-    assert not needed or state["leases"] or state["checkpoints"]
+    pins = (state["leases"], state["since_leases"], state["checkpoints"])
+    assert not needed or any(pins)
     for path in (clone, parent):
         # Makers killed early have left pins that expire.
         kept = [one for one in admin.manifest(path)["checkpoints"] if one["expires_at_ms"] is None]

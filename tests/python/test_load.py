@@ -210,11 +210,11 @@ def test_ctrl_c_ends_it(tmp_path) -> None:
 
         def interrupt():
             # Again after some seconds: pyarrow ignores a KeyboardInterrupt that comes while it
-            # releases memory.
+            # releases memory. Meanwhile the load goes on, and fills files.
             pause = 0.5
             while not ended.wait(pause):
                 os.kill(os.getpid(), signal.SIGINT)
-                pause = 30
+                pause = 5
 
         def endless():
             threading.Thread(target=interrupt).start()

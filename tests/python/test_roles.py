@@ -276,8 +276,8 @@ def test_writer(store: Store) -> None:
 def test_writer_whose_collector_is_elsewhere(store: Store) -> None:
     writer = store.role("writer", "prod/elsewhere", without=("Collect",))
     fill("prod/elsewhere", writer, embedded_gc=False, embedded_compactor=False)
+    # Only an opening that fails takes back what it has created, and only under probe/.
     deleted = {name for action, name in writer.asked() if action == "s3:DeleteObject"}
-    assert deleted
     assert all(name.startswith("data/prod/elsewhere/probe/") for name in deleted)
     report = admin.gc(url("prod/elsewhere"), min_age=0, store_options=writer.options)
     assert report.total.denied > 0

@@ -192,7 +192,7 @@ def test_what_is_not_understood_is_refused(spark, written) -> None:
     frame = spark.range(3)
     keyed = frame_of_table(spark, pa.table({"key": [b"a"], "value": [b"b"]}))
     refused = {
-        "at least one task": lambda: kv.scan(spark, url, partitions=0),
+        "partitions must be from 1": lambda: kv.scan(spark, url, partitions=0),
         "exclude each other": lambda: kv.scan(spark, url, prefix=b"a", end=b"b"),
         "some of key, value": lambda: kv.scan(spark, url, columns=["ky"]),
         "there is no column 'key'": lambda: kv.lookup(frame, url, key="key"),

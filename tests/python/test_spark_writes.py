@@ -180,7 +180,7 @@ def test_what_does_not_fit_is_told_and_nothing_is_added(spark, live) -> None:
         "in one task only": lambda: kv.bulk_load(frame, url, key="key", layout="presorted"),
         "a null is no value": lambda: kv.bulk_load(wide, url, key="key"),
         "a null is no key": lambda: kv.bulk_load(wide, url, key="value", value="key"),
-        "at least one task": lambda: kv.bulk_load(frame, url, key="key", partitions=0),
+        "partitions must be from 1": lambda: kv.bulk_load(frame, url, key="key", partitions=0),
         "Spark's workers are others": lambda: kv.bulk_load(frame, "memory://here", key="key"),
     }
     for text, call in refused.items():
@@ -454,7 +454,7 @@ def test_what_a_frame_cannot_be_saved_with(spark, closed) -> None:
         "a data source cannot shuffle": (frame, {"layout": "range"}),
         "layout 'runs' cannot apply it": (frame, {"duplicates": "error"}),
         "go together": (frame, {"txnAppId": "daily"}),
-        "txnVersion is '-1'": (frame, {"txnAppId": "daily", "txnVersion": "-1"}),
+        "txnVersion must be 0 or more": (frame, {"txnAppId": "daily", "txnVersion": "-1"}),
     }
     for text, (one, options) in refused.items():
         writer = one.write.format("siltstone").mode("append").options(**options)
