@@ -501,11 +501,14 @@ impl Scan {
             // Its share of the rows that are wanted, if its keys lie evenly among all others: every
             // row that it reads ahead in vain is several loads from memory.
             let share = self.left.saturating_mul(keys(memtable)) / entries.max(1);
-            let mut cursor = memtable.cursor().by_key().expecting(share.saturating_add(1));
+            let mut cursor = memtable.cursor().expecting(share.saturating_add(1));
+            if !self.range.reverse {
+                cursor = cursor.by_key();
+            }
             if let Some(key) = self.range.edge() {
                 cursor.prefetch(key);
             }
-            let source = MemtablePart { cursor, floor: tree.flushed_seq, until };
+            let source = MemtablePart::new(cursor, tree.flushed_seq, until);
             over(ScanSource::Memtable(source), newest)
         }));
         // The memory that these blocks wait for arrives in parallel with that of the memtables.
