@@ -251,6 +251,13 @@ fn a_hold_ends_by_a_successor_by_silence_by_bytes_and_by_command() {
         assert_eq!(rest(&mut second, 3).await?.len(), 10);
         let [hold] = &changes::consumers(&env, LIMIT).await?[..] else { panic!("one hold") };
         assert_eq!((hold.name.as_str(), hold.seq.get()), ("a", 0));
+        // Changes that it has read ahead are not returned after it has lost its consumer.
+        let mut ahead = begin(&env, ChangesFrom::Oldest, Some("ahead")).await?;
+        assert_eq!(ahead.read(1, 1).await?.map(|rows| rows.len()), Some(1));
+        changes::forget_consumer(&env, "ahead", LIMIT).await?;
+        assert_eq!(ahead.read(1, 1).await?.map(|rows| rows.len()), Some(1));
+        assert_eq!(kind(ahead.acknowledge(None).await), ErrorKind::Expired);
+        assert_eq!(kind(ahead.read(1, 1).await), ErrorKind::Expired);
         // It stays alive by reading.
         let life = Duration::from_secs(10);
         let consumer = Consumer { lifetime: Some(life), ..Consumer::new("b") };

@@ -57,6 +57,8 @@ pub struct Changes {
     /// Start of a read whose future was dropped before it completed. The next read repeats it.
     unfinished: Option<ChangeToken>,
     held: Option<ConsumerHold>,
+    /// Why the consumer of this feed is gone: removed, or replaced by a newer feed.
+    lost: Option<Error>,
     checkpoint: Option<Checkpoint>,
 }
 
@@ -101,6 +103,7 @@ impl Changes {
         most_bytes: usize,
     ) -> BoxFuture<'_, Result<Option<ChangeRows>>> {
         async move {
+            self.check_consumer()?;
             let (most_rows, most_bytes) = (most_rows.max(1), most_bytes.clamp(1, MOST_AT_ONCE));
             let (env, limit) = (self.objects.env.clone(), self.objects.limit);
             let requests = Arc::clone(&self.requests);
@@ -112,7 +115,11 @@ impl Changes {
                 self.unfinished = Some(self.place);
                 let rows = self.read_on(most_rows, most_bytes).await;
                 self.unfinished = None;
-                rows
+                rows.inspect_err(|error| {
+                    if error.kind() == ErrorKind::Fenced {
+                        self.lost = Some(error.clone());
+                    }
+                })
             };
             requests.within(&env, limit, "changes", reads).await
         }
@@ -373,6 +380,7 @@ impl Changes {
     /// same name has begun; the errors of a manifest commit.
     pub fn acknowledge(&mut self, token: Option<ChangeToken>) -> BoxFuture<'_, Result<()>> {
         async move {
+            self.check_consumer()?;
             let token = token.unwrap_or(self.token());
             if token.database != self.place.database {
                 return Err(start::of_another_database(&token, self.place.database));
@@ -422,9 +430,24 @@ impl Changes {
             expires_at,
         };
         let base = held.base.clone();
-        let state = commit_alone(&self.objects, Edit::Hold(HoldEdit::Advance(advance)), base);
-        (held.base, held.since) = (state.await?, now);
+        let state = commit_alone(&self.objects, Edit::Hold(HoldEdit::Advance(advance)), base).await;
+        match state {
+            Ok(state) => (held.base, held.since) = (state, now),
+            Err(error) => {
+                // Expired here always means that the consumer was removed.
+                if matches!(error.kind(), ErrorKind::Fenced | ErrorKind::Expired) {
+                    self.lost = Some(error.clone());
+                }
+                return Err(error);
+            }
+        }
         Ok(())
+    }
+
+    /// A feed that has lost its consumer returns no more changes, not even those that it has read
+    /// ahead: the feed that replaced it returns them as well.
+    fn check_consumer(&self) -> Result<()> {
+        self.lost.clone().map_or(Ok(()), Err)
     }
 }
 

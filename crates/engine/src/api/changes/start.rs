@@ -165,6 +165,7 @@ pub fn changes(env: &Env, how: ChangesOptions, limit: Duration) -> BoxFuture<'_,
             originals: None,
             unfinished: None,
             held,
+            lost: None,
             checkpoint: checkpoint.flatten(),
         })
     }
