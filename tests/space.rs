@@ -16,11 +16,13 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use siltstone::gc::{GcClass, GcReport};
+use siltstone::ingest::IngestJob;
 use siltstone::store::passed_on;
 use siltstone::store::{PutAnswer, Store, Upload};
 use siltstone::verify::verify;
 use siltstone::{
-    Accept, Batch, Database, Env, Error, ErrorKind, OpenOptions, Options, Progress, Result,
+    Accept, Batch, CheckpointOptions, Database, Env, Error, ErrorKind, OpenOptions, Options,
+    Progress, Reader, ReaderOptions, Result, admin::create_checkpoint, destroy,
 };
 use siltstone_base::{ObjectName, SstId};
 use siltstone_tests::faults::{Bucket, FaultPlan};
@@ -501,6 +503,43 @@ fn a_round_that_can_free_nothing_says_why() {
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     assert!(error.to_string().contains("no space left"), "{error}");
     assert!(world.sim.elapsed() - before < Duration::from_secs(10), "it waits");
+    world.check();
+}
+
+/// A full store: readers read without a lease at once, and calls that must write name the reason.
+#[test]
+fn a_full_store_is_read_and_named() {
+    let world = World::new();
+    world
+        .run(|env| async move {
+            let db = open(&env, Options { embedded_gc: false, ..scaled() }).await?;
+            overwrite(&db, &env, 0, 500).await?;
+            db.close().await
+        })
+        .expect("a healthy store");
+    world.weight.lock().room = Some(world.weight());
+    let before = world.sim.elapsed();
+    let row = world.run(|env| async move {
+        let reader = Reader::open(env.clone(), ReaderOptions::default()).await?;
+        let row = reader.get(&key(7))?.wait().await?;
+        reader.refresh().await?;
+        reader.close().await?;
+        Ok(row)
+    });
+    assert_eq!(row.expect("a row").expect("a row").as_ref(), value(0, 7));
+    assert!(world.sim.elapsed() - before < Duration::from_secs(5), "it waits");
+    let limit = Duration::from_secs(30);
+    let refusals = world.run(move |env| async move {
+        Ok([
+            create_checkpoint(&env, &CheckpointOptions::default(), limit).await.map(drop),
+            IngestJob::begin(&env, Duration::from_secs(60), None, limit).await.map(drop),
+            destroy(&env, true, limit).await,
+        ])
+    });
+    for refused in refusals.expect("it ends") {
+        let error = refused.expect_err("no room");
+        assert!(error.to_string().contains("no space left"), "{error}");
+    }
     world.check();
 }
 

@@ -10,6 +10,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -187,6 +188,29 @@ def a_load_gives_its_scratch_folder_back(folder: Path) -> None:
         assert list(db) == [b"before"]
         assert db.load(batches(10_000), **how).rows == 10_000
         assert sum(1 for _ in db) == 10_001
+
+
+def readers_read_and_tools_say_why(folder: Path) -> None:
+    path = folder / "db"
+    with siltstone.open(path, options=ALONE) as db:
+        keys, error = put(db, range(100))
+        assert error is None
+    ballast = fill(folder)
+    began = time.monotonic()
+    with siltstone.open_reader(path, options={"deadline": 20.0}) as reader:
+        assert all(value == VALUE for value in reader.get_many(keys))
+        reader.refresh()
+    assert time.monotonic() - began < 10
+    try:
+        siltstone.destroy(path)
+    except siltstone.Error as refused:
+        assert WORDS in str(refused), refused
+        assert "free some space and repeat the destroy, or delete the folder" in str(refused)
+    else:
+        raise AssertionError("it is full")
+    ballast.unlink()
+    check(path, keys)
+    siltstone.destroy(path)
 
 
 if __name__ == "__main__":

@@ -48,6 +48,7 @@ def disk(tmp_path: Path) -> Path:
         "a_killed_writer_has_lost_nothing",
         "compactors_say_why_and_end",
         "a_load_gives_its_scratch_folder_back",
+        "readers_read_and_tools_say_why",
     ],
 )
 def test_a_full_disk(disk: Path, scenario: str) -> None:

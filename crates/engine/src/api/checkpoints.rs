@@ -14,6 +14,7 @@ use siltstone_base::{CheckpointId, Error, ErrorKind, Result, UnixMillis};
 use siltstone_manifest::{
     Checkpoint, CheckpointName, CheckpointOwner, Edit, Manifest, NewCheckpoint, Refusal,
 };
+use siltstone_store::counting::count;
 use siltstone_store::env::Env;
 use std::sync::Arc;
 use std::time::Duration;
@@ -182,6 +183,7 @@ pub fn create_checkpoint<'a>(
     deadline: Duration,
 ) -> BoxFuture<'a, Result<Checkpoint>> {
     async move {
+        let (env, requests) = &count(env.clone());
         let objects = Objects { env: env.clone(), limit: deadline };
         let mut new = how.planned(env)?;
         let id = new.id;
@@ -206,7 +208,7 @@ pub fn create_checkpoint<'a>(
             }
             present(&*state.map_err(Error::from)?, id)
         };
-        let made = env.deadline(deadline, "create_checkpoint", work).await;
+        let made = requests.within(env, deadline, "create_checkpoint", work).await;
         made.map_err(|error| perhaps_made(error, id))
     }
     .boxed()
@@ -226,6 +228,7 @@ pub fn refresh_checkpoint<'a>(
     deadline: Duration,
 ) -> BoxFuture<'a, Result<Checkpoint>> {
     async move {
+        let (env, requests) = &count(env.clone());
         let objects = Objects { env: env.clone(), limit: deadline };
         let expires_at = ends(env.clock.now(), lifetime)?;
         let work = async {
@@ -235,7 +238,7 @@ pub fn refresh_checkpoint<'a>(
             let state = commit_alone(&objects, edit, newest).await;
             present(&*state.map_err(|error| explained(error, &found))?, found.id)
         };
-        env.deadline(deadline, "refresh_checkpoint", work).await
+        requests.within(env, deadline, "refresh_checkpoint", work).await
     }
     .boxed()
 }
@@ -251,6 +254,7 @@ pub fn delete_checkpoint<'a>(
     deadline: Duration,
 ) -> BoxFuture<'a, Result<()>> {
     async move {
+        let (env, requests) = &count(env.clone());
         let objects = Objects { env: env.clone(), limit: deadline };
         let work = async {
             let newest = newest(&objects).await?;
@@ -259,7 +263,7 @@ pub fn delete_checkpoint<'a>(
             let removed = commit_alone(&objects, edit, newest).await;
             removed.map(drop).map_err(|error| explained(error, &found))
         };
-        env.deadline(deadline, "delete_checkpoint", work).await
+        requests.within(env, deadline, "delete_checkpoint", work).await
     }
     .boxed()
 }
@@ -278,9 +282,10 @@ fn explained(error: Error, checkpoint: &Checkpoint) -> Error {
 /// NotFound if there is no database; Denied, Unavailable, Timeout, Corruption.
 pub fn list_checkpoints(env: &Env, deadline: Duration) -> BoxFuture<'_, Result<Vec<Checkpoint>>> {
     async move {
+        let (env, requests) = &count(env.clone());
         let objects = Objects { env: env.clone(), limit: deadline };
         let work = async { Ok(newest(&objects).await?.checkpoints.clone()) };
-        env.deadline(deadline, "list_checkpoints", work).await
+        requests.within(env, deadline, "list_checkpoints", work).await
     }
     .boxed()
 }

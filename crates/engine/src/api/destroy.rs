@@ -16,7 +16,9 @@ use siltstone_manifest::protocol::WriterOptions;
 use siltstone_manifest::{
     Checkpoint, CheckpointOwner, Destroy, Edit, KeptFence, Manifest, bars_destroy,
 };
+use siltstone_store::counting::count;
 use siltstone_store::env::Env;
+use siltstone_store::full::is_full;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -37,6 +39,7 @@ const MOST_NAMED: usize = 8;
 /// marked as destroyed, and each single request after that.
 pub fn destroy(env: &Env, soft: bool, deadline: Duration) -> BoxFuture<'_, Result<()>> {
     async move {
+        let (env, requests) = &count(env.clone());
         let objects = Objects { env: env.clone(), limit: deadline };
         let marks = async {
             let newest = newest(&objects).await?;
@@ -50,7 +53,8 @@ pub fn destroy(env: &Env, soft: bool, deadline: Duration) -> BoxFuture<'_, Resul
             }
             Ok((mark(&objects, newest, soft, clocks).await?, clocks))
         };
-        let (marked, clocks) = env.deadline(deadline, "destroy", marks).await?;
+        let marked = requests.within(env, deadline, "destroy", marks).await;
+        let (marked, clocks) = marked.map_err(no_room)?;
         let Some(last) = marked else { return Ok(()) };
         if soft {
             return Ok(());
@@ -130,6 +134,17 @@ async fn commit(
 ) -> Result<Arc<Manifest>> {
     let edit = Edit::Destroy(Destroy { epoch, at, now, soft, fences });
     commit_alone(objects, edit, newest).await
+}
+
+/// The error of a destroy, with a remedy if the store is full: a destroy first writes some small
+/// objects.
+fn no_room(error: Error) -> Error {
+    if !is_full(&error) {
+        return error;
+    }
+    let text = "the store has no room for the small objects that mark a database as destroyed; \
+                free some space and repeat the destroy, or delete the folder if no process uses it";
+    Error::new(error.kind(), text).caused_by(error)
 }
 
 /// Fails with Conflict if checkpoints or clones need objects of the database, and lists them.

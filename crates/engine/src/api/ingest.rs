@@ -33,6 +33,7 @@ use siltstone_manifest::{
     Conflict, Edit, IngestConflict, IngestEdit, Manifest, Refusal, RequestIngest,
 };
 use siltstone_store::conditional;
+use siltstone_store::counting::count;
 use siltstone_store::env::Env;
 use siltstone_store::retry::{limit_of, with_retries};
 use std::collections::HashSet;
@@ -124,6 +125,7 @@ impl IngestJob {
         behind: bool,
         limit: Duration,
     ) -> Result<IngestJob> {
+        let (env, requests) = &count(env.clone());
         let objects = Objects { env: env.clone(), limit };
         let work = async {
             let mut newest = newest(&objects).await?;
@@ -153,7 +155,7 @@ impl IngestJob {
             let (replace, operator) = (None, newest.settings.merge_operator.clone());
             Ok(IngestJob { id, database, timeline, app, forgotten, replace, behind, operator })
         };
-        env.deadline(limit, "begin ingest job", work).await
+        requests.within(env, limit, "begin ingest job", work).await
     }
 
     /// Returns the job with a range to replace: ingesting it deletes the previous contents of
@@ -215,6 +217,7 @@ impl IngestJob {
         limit: Duration,
     ) -> BoxFuture<'a, Result<IngestRequest>> {
         async move {
+            let (env, requests) = &count(env.clone());
             let operands = parts.iter().any(|part| part.operands);
             let tables: Vec<SstDescriptor> =
                 parts.iter().flat_map(|part| part.tables.clone()).collect();
@@ -269,7 +272,7 @@ impl IngestJob {
                     bytes: sum(|table| table.object_bytes),
                 })
             };
-            env.deadline(limit, "commit ingest job", work).await
+            requests.within(env, limit, "commit ingest job", work).await
         }
         .boxed()
     }
@@ -340,6 +343,7 @@ impl IngestJob {
     /// NotFound if there is no database; errors of the store.
     pub fn abort<'a>(&'a self, env: &'a Env, limit: Duration) -> BoxFuture<'a, Result<JobStatus>> {
         async move {
+            let (env, requests) = &count(env.clone());
             let objects = Objects { env: env.clone(), limit };
             let work = async {
                 let closed = self.close(env, Vec::new(), false, limit).await?;
@@ -371,7 +375,7 @@ impl IngestJob {
                     stands => Ok(stands),
                 }
             };
-            env.deadline(limit, "abort ingest job", work).await
+            requests.within(env, limit, "abort ingest job", work).await
         }
         .boxed()
     }
@@ -400,6 +404,7 @@ impl IngestRequest {
         limit: Duration,
     ) -> BoxFuture<'a, Result<JobStatus>> {
         async move {
+            let (env, requests) = &count(env.clone());
             let objects = Objects { env: env.clone(), limit };
             let work = async {
                 let edit = Edit::Ingest(IngestEdit::Request(self.edit(env)));
@@ -435,7 +440,7 @@ impl IngestRequest {
                 let app = self.job.version();
                 Ok(standing_since(&state, (job, app.as_ref()), self.job.timeline))
             };
-            env.deadline(limit, "submit ingest job", work).await
+            requests.within(env, limit, "submit ingest job", work).await
         }
         .boxed()
     }
@@ -471,6 +476,7 @@ fn stands(
     limit: Duration,
 ) -> BoxFuture<'_, Result<JobStatus>> {
     async move {
+        let (env, requests) = &count(env.clone());
         let objects = Objects { env: env.clone(), limit };
         let by_id = of.is_none();
         let work = async {
@@ -501,7 +507,7 @@ fn stands(
                 stands => Ok(stands),
             }
         };
-        env.deadline(limit, "ingest status", work).await
+        requests.within(env, limit, "ingest status", work).await
     }
     .boxed()
 }
@@ -526,6 +532,7 @@ fn of_another_database() -> Error {
 /// of the store.
 pub fn forget_app<'a>(env: &'a Env, app: &'a str, limit: Duration) -> BoxFuture<'a, Result<()>> {
     async move {
+        let (env, requests) = &count(env.clone());
         let objects = Objects { env: env.clone(), limit };
         let work = async {
             let newest = newest(&objects).await?;
@@ -533,7 +540,7 @@ pub fn forget_app<'a>(env: &'a Env, app: &'a str, limit: Duration) -> BoxFuture<
             let edit = Edit::Ingest(IngestEdit::ForgetApp { app: app.to_owned(), count });
             commit_alone(&objects, edit, newest).await.map(drop)
         };
-        env.deadline(limit, "forget application", work).await
+        requests.within(env, limit, "forget application", work).await
     }
     .boxed()
 }

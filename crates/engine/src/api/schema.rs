@@ -12,6 +12,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use siltstone_base::{Error, Result};
 use siltstone_manifest::{Edit, Evolve, Manifest};
+use siltstone_store::counting::within;
 use siltstone_store::env::Env;
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,7 +34,7 @@ impl Database {
         async move {
             let writer = self.writer()?;
             let look = writer.manifests.probe(true);
-            let newest = writer.env.deadline(writer.options.deadline, "schema", look).await?;
+            let newest = writer.context.deadline(writer.options.deadline, "schema", look).await?;
             Ok(newest.schema.clone())
         }
         .boxed()
@@ -49,7 +50,7 @@ impl Database {
             let writer = self.writer()?;
             let commit = writer.try_commit_apart(Edit::Evolve(Evolve { from, to }));
             let limit = writer.options.deadline;
-            let done = writer.env.deadline(limit, "evolve schema", commit).await?;
+            let done = writer.context.deadline(limit, "evolve schema", commit).await?;
             done.map(drop).map_err(Error::from)
         }
         .boxed()
@@ -71,7 +72,7 @@ impl Snapshot {
         async move {
             let writer = self.writer();
             let look = writer.manifests.probe(true);
-            let newest = writer.env.deadline(writer.options.deadline, "schema", look).await?;
+            let newest = writer.context.deadline(writer.options.deadline, "schema", look).await?;
             Ok(newest.schema.clone())
         }
         .boxed()
@@ -111,15 +112,18 @@ impl Reader {
 /// As [`Database::evolve`]; NotFound where there is no database.
 pub fn evolve(env: &Env, from: Bytes, to: Bytes, deadline: Duration) -> BoxFuture<'_, Result<()>> {
     async move {
-        let objects = Objects { env: env.clone(), limit: deadline };
-        let newest = newest(env, deadline).await?;
-        let commit = commit_alone(&objects, Edit::Evolve(Evolve { from, to }), newest);
-        env.deadline(deadline, "evolve schema", commit).await.map(drop)
+        within(env, deadline, "evolve schema", |env| async move {
+            let objects = Objects { env, limit: deadline };
+            let newest = client::newest(&objects).await?;
+            let edit = Edit::Evolve(Evolve { from, to });
+            commit_alone(&objects, edit, newest).await.map(drop)
+        })
+        .await
     }
     .boxed()
 }
 
 async fn newest(env: &Env, deadline: Duration) -> Result<Arc<Manifest>> {
-    let objects = Objects { env: env.clone(), limit: deadline };
-    env.deadline(deadline, "schema", client::newest(&objects)).await
+    let look = |env| async move { client::newest(&Objects { env, limit: deadline }).await };
+    within(env, deadline, "schema", look).await
 }

@@ -13,6 +13,7 @@ use siltstone_base::{CheckpointId, Error, Result, UnixMillis, WalId};
 use siltstone_manifest::{
     Checkpoint, CheckpointName, CheckpointOwner, Edit, Manifest, NewCheckpoint, Refusal,
 };
+use siltstone_store::counting::count;
 use siltstone_store::env::Env;
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,6 +41,7 @@ pub fn pin_shared<'a>(
     deadline: Duration,
 ) -> BoxFuture<'a, Result<Checkpoint>> {
     async move {
+        let (env, requests) = &count(env.clone());
         let objects = Objects { env: env.clone(), limit: deadline };
         let work = async {
             let now = env.clock.now();
@@ -87,7 +89,7 @@ pub fn pin_shared<'a>(
             drop_oldest(&objects, state, holder).await?;
             Ok(made)
         };
-        env.deadline(deadline, "pin_shared", work).await
+        requests.within(env, deadline, "pin_shared", work).await
     }
     .boxed()
 }

@@ -344,7 +344,7 @@ impl Follower {
         let Some(newest) = self.machine.manifest().cloned() else { return Ok(()) };
         if let Some(lease) = &mut self.lease {
             let state = match lease.keep(self.requests.manifests(), &newest, taken).await {
-                Err(error) if lease.may_not_begin(&error) => {
+                Err(error) if lease.cannot_begin(&error) => {
                     self.read_without_lease(&error);
                     return Ok(());
                 }
@@ -360,15 +360,19 @@ impl Follower {
         Ok(())
     }
 
-    /// A reader without the right to write continues without a lease.
+    /// A reader without the right to write, or of a full store, continues without a lease.
     fn read_without_lease(&mut self, error: &Error) {
         self.lease = None;
+        let remedy = match error.kind() {
+            ErrorKind::Denied => "allow it to create objects under manifest/",
+            _ => "free space in the store and open the reader again",
+        };
         log::warn!(
             target: "siltstone.reader",
-            "event=reader_without_lease: this reader may not write a lease, and reads without one; \
-             a scan ends with Expired once a collector deletes what it reads; allow it to create \
-             objects under manifest/, read at a checkpoint, or open it with the option \
-             reader_lease=False, as in options={{\"reader_lease\": False}}: {error}"
+            "event=reader_without_lease: this reader cannot write a lease, and reads without one; \
+             a scan ends with Expired once a collector deletes what it reads; {remedy}, read at a \
+             checkpoint, or open it with the option reader_lease=False, as in \
+             options={{\"reader_lease\": False}}: {error}"
         );
     }
 

@@ -9,6 +9,7 @@ use siltstone_base::{CheckpointId, Error, ErrorKind, ManifestId, Result};
 use siltstone_manifest::protocol::{LeasedEdit, Leases, Lifetimes, Moment, Want};
 use siltstone_manifest::{Edit, Manifest};
 use siltstone_store::env::Env;
+use siltstone_store::full::is_full;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -50,10 +51,10 @@ impl ReaderLease {
         self.leases.is_behind(newest)
     }
 
-    /// Whether `error` shows that the reader has no right to write a lease: it is Denied, and
-    /// nothing is leased yet.
-    pub(crate) fn may_not_begin(&self, error: &Error) -> bool {
-        error.kind() == ErrorKind::Denied && self.version().is_none()
+    /// Whether `error` shows that the reader cannot write a lease, by its rights or because the
+    /// store is full, and nothing is leased yet.
+    pub(crate) fn cannot_begin(&self, error: &Error) -> bool {
+        (error.kind() == ErrorKind::Denied || is_full(error)) && self.version().is_none()
     }
 
     /// Whether a renewal is due, or an outcome is unknown.

@@ -34,7 +34,7 @@ pub(super) struct FollowerRequests {
 
 impl FollowerRequests {
     pub(super) fn new(objects: &Objects) -> FollowerRequests {
-        let manifests = ManifestRequests::new(objects);
+        let manifests = ManifestRequests::new(objects).ending_if_full();
         FollowerRequests { objects: objects.clone(), manifests, read: None, end: None }
     }
 

@@ -16,6 +16,7 @@ use siltstone_manifest::protocol::{
 };
 use siltstone_manifest::{Edit, Manifest, Refusal};
 use siltstone_store::env::Env;
+use siltstone_store::full::is_full;
 use siltstone_store::retry::with_retries;
 use std::sync::Arc;
 
@@ -28,6 +29,8 @@ pub(crate) struct ManifestRequests {
     ahead: ReadAhead,
     /// Whether the record of the proof was created by a look of this value.
     has_recorded: bool,
+    /// Whether a store without room for a manifest ends a commit, instead of a wait for room.
+    ends_if_full: bool,
 }
 
 impl ManifestRequests {
@@ -38,7 +41,19 @@ impl ManifestRequests {
     /// For a look that a commit follows.
     pub(crate) fn before(objects: &Objects, then: CommitAfter) -> Self {
         let ahead = ReadAhead::before(then);
-        ManifestRequests { objects: objects.clone(), creating: None, ahead, has_recorded: false }
+        ManifestRequests {
+            objects: objects.clone(),
+            creating: None,
+            ahead,
+            has_recorded: false,
+            ends_if_full: false,
+        }
+    }
+
+    /// For a caller that continues without its commit if the store has no room for a manifest:
+    /// the commit returns the refusal at once.
+    pub(crate) fn ending_if_full(self) -> Self {
+        ManifestRequests { ends_if_full: true, ..self }
     }
 
     /// Whether the record of the store's proof was created beside a look: its date is the store's
@@ -143,7 +158,12 @@ impl ManifestRequests {
         let Some((state, creating, attempt)) = &mut self.creating else {
             return Err(Error::internal("a manifest is created from nothing"));
         };
-        let outcome = creating.once(objects, ObjectName::Manifest(state.id)).await?;
+        let name = ObjectName::Manifest(state.id);
+        let outcome = creating.once(objects, name).await?;
+        let full = creating.trouble().filter(|trouble| self.ends_if_full && is_full(trouble));
+        if let Some(full) = full {
+            return Err(full.clone().with("object", name));
+        }
         let answer = ManifestAnswer::Created(outcome, *attempt);
         if outcome == PutOutcome::Committed {
             self.ahead.note_created(state);

@@ -8,6 +8,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use siltstone_base::{DatabaseId, Error, ErrorKind, Result};
 use siltstone_manifest::{Checkpoint, CheckpointName, CheckpointOwner, Edit, Manifest, PinEdit};
+use siltstone_store::counting::count;
 use siltstone_store::env::Env;
 use siltstone_store::url;
 use std::sync::Arc;
@@ -32,6 +33,7 @@ pub fn release_clone<'a>(
     deadline: Duration,
 ) -> BoxFuture<'a, Result<Vec<Checkpoint>>> {
     async move {
+        let (env, requests) = &count(env.clone());
         let here = Objects { env: env.clone(), limit: deadline };
         let work = async {
             let newest = newest(&here).await?;
@@ -49,7 +51,7 @@ pub fn release_clone<'a>(
             }
             Ok(pins.into_iter().map(|(_, pin)| pin).collect())
         };
-        env.deadline(deadline, "release_clone", work).await
+        requests.within(env, deadline, "release_clone", work).await
     }
     .boxed()
 }
