@@ -310,6 +310,31 @@ def test_an_operator_that_reads_its_own_key_is_refused(memory_url: str) -> None:
             db.get(b"key")
 
 
+@pytest.mark.parametrize("call", ["compact", "flush", "close"])
+def test_an_operator_that_waits_for_its_database_is_refused(memory_url: str, call: str) -> None:
+    """A compaction would wait for the operator, and the operator for the compaction."""
+    refused: list[str] = []
+
+    def waits(key: bytes, base: bytes | None, operands: list[bytes]) -> bytes:
+        del key
+        try:
+            getattr(db, call)()
+        except siltstone.Invalid as error:
+            refused.append(str(error))
+        return (base or b"") + b"".join(operands)
+
+    with siltstone.open(memory_url, merge_operator=MergeOperator("waits", waits)) as db:
+        db.put(b"key", b"value")
+        db.flush(memtable=True)
+        db.merge(b"key", b"operand")
+        assert db.get(b"key") == b"valueoperand"
+        db.flush(memtable=True)
+        db.compact()
+        assert db.get(b"key") == b"valueoperand"
+    assert len(refused) >= 2
+    assert all("cannot make this call" in text and call in text for text in refused)
+
+
 def test_an_interrupt_within_an_operator_is_no_error_of_the_call(memory_url: str) -> None:
     def interrupted(key: bytes, base: bytes | None, operands: list[bytes]) -> bytes:
         del key, base, operands

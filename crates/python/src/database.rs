@@ -3,6 +3,7 @@
 use crate::batch::WriteBatch;
 use crate::error::{Raise, closed, exception};
 use crate::held::Held;
+use crate::operator::refuse_within_operator;
 use crate::process::Process;
 use crate::shared::Share;
 use crate::shown::quoted;
@@ -246,6 +247,7 @@ impl Database {
     ///     replay.
     #[pyo3(signature = (*, memtable=false))]
     fn flush(&self, py: Python<'_>, memtable: bool) -> PyResult<()> {
+        refuse_within_operator(py, "flush")?;
         let held = self.held();
         let engine = held.get(py)?;
         if memtable {
@@ -271,6 +273,7 @@ impl Database {
     ///
     /// :raises Fenced: if another compactor has taken over. This handle can still read and write.
     fn compact(&self, py: Python<'_>) -> PyResult<()> {
+        refuse_within_operator(py, "compact")?;
         let held = self.held();
         let engine = held.get(py)?.clone();
         wait(py, held.process(), async move { engine.compact().await.map(|_| ()) })
@@ -337,6 +340,7 @@ impl Database {
     ///     anyway. Acknowledged writes are durable, and the next opening recovers as many of the
     ///     other writes as possible.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
+        refuse_within_operator(py, "close")?;
         if self.held().is_stale() {
             return Err(closed(py, "only the process that opened the database can close it"));
         }

@@ -83,6 +83,20 @@ impl Drop for RunningCall {
     }
 }
 
+/// Refuses `call` from within a merge operator: it waits for flushes or compactions, and they may
+/// wait for the operator.
+///
+/// # Errors
+/// Invalid within a merge operator.
+pub(crate) fn refuse_within_operator(py: Python<'_>, call: &str) -> PyResult<()> {
+    if RUNNING.with_borrow(Vec::is_empty) {
+        return Ok(());
+    }
+    let text = "a merge operator cannot make this call, which may wait for the operator itself: \
+                it computes the value from its arguments alone";
+    Err(Error::invalid(text).with("call", call)).raise(py)
+}
+
 impl Functions {
     /// Calls the function with the interpreter lock, unless the interpreter has exited.
     fn call<T>(&self, work: impl FnOnce(Python<'_>) -> PyResult<T>) -> Result<T> {

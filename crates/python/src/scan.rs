@@ -403,6 +403,9 @@ impl Scan {
 
     fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         let mut state = self.lock(py)?;
+        if let Some(made) = state.made.pop_front() {
+            return Ok(Some(made.into_bound(py)));
+        }
         if !state.refill(py, self.yields)? {
             return Ok(None);
         }
