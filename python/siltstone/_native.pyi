@@ -751,8 +751,9 @@ class Reader(_Warms):
 
 @final
 class Snapshot(_Warms):
-    """A fixed view of a writer's database. It keeps the data that it reads until it is closed, even
-    after the database is closed."""
+    """A fixed view of a writer's database. It keeps the data that it reads until it or the database
+    is closed. After the database was closed, reads raise Expired once a collector has deleted a
+    table that they need."""
     @property
     def table(self) -> Table:
         """The typed view of the rows, for a database that `siltstone.table.create` made.

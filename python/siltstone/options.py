@@ -93,6 +93,7 @@ class OptionValues(TypedDict, total=False):
     metadata_cache_bytes: Bytes
     disk_cache_path: str | os.PathLike[str] | None
     disk_cache_bytes: Bytes | None
+    disk_cache_mirror: str | tuple[bytes | None, bytes | None] | None
     read_durable_only: bool
     embedded_compactor: bool
     embedded_gc: bool

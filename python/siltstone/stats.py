@@ -264,6 +264,12 @@ class Stats:
     disk_cache_errors: int
     """Operations on files of the disk cache that failed, and damaged files that were removed. Reads
     go to the store instead."""
+    disk_cache_mirror_bytes: int
+    """Bytes of the tables that disk_cache_mirror has stored in the disk cache."""
+    disk_cache_mirror_missing_bytes: int
+    """Bytes of the tables that disk_cache_mirror has still to fetch, or that do not fit."""
+    disk_cache_mirror_errors: int
+    """Attempts of disk_cache_mirror to fetch a table that failed. It tries again."""
     mapped_bytes: int
     """Bytes of tables in memory-mapped files. The system owns this memory, and reclaims it when it
     needs it."""

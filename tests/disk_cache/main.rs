@@ -14,6 +14,7 @@ mod admission;
 mod bounds;
 mod damage;
 mod far;
+mod mirror;
 
 use far::{FarStore, far};
 use siltstone::admin::{self, CloneParent};
@@ -135,7 +136,11 @@ pub(crate) async fn until(what: &str, mut holds: impl FnMut() -> bool) {
 }
 
 pub(crate) fn cache_in(folder: &Path, bytes: u64) -> DiskCacheOptions {
-    DiskCacheOptions { path: Some(folder.to_owned()), bytes: Some(bytes) }
+    DiskCacheOptions {
+        path: Some(folder.to_owned()),
+        bytes: Some(bytes),
+        ..DiskCacheOptions::default()
+    }
 }
 
 /// Tables as large as their rows, no cache of blocks, and nothing in the background.

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import urllib.request
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -125,6 +126,32 @@ def test_a_warm_cache_answers_without_requests(s3, python, tmp_path: Path) -> No
         assert reader.stats().disk_cache_misses == 0
     if os.name == "posix":
         assert (tmp_path / "cache").stat().st_mode & 0o077 == 0
+
+
+def test_a_mirror_has_all_tables_before_they_are_read(s3, tmp_path: Path) -> None:
+    options = siltstone.Options(**dict(cached(tmp_path / "cache")), disk_cache_mirror="all")
+    with siltstone.open_reader(URL, options=options, store_options=s3) as reader:
+        until(lambda: reader.stats().disk_cache_mirror_bytes == reader.stats().table_bytes)
+        assert reader.stats().disk_cache_mirror_missing_bytes == 0
+        assert gets_of(reader, 25) == 0
+
+
+def test_a_mirror_is_of_all_keys_or_of_a_range(tmp_path: Path) -> None:
+    def mirror(keys: Any) -> object:
+        options = siltstone.Options(disk_cache_path=tmp_path, disk_cache_mirror=keys)
+        assert pickle.loads(pickle.dumps(options)) == options
+        return options.disk_cache_mirror
+
+    assert mirror("all") == mirror((None, None)) == "all"
+    assert mirror((b"a", b"z")) == mirror("0x61..0x7a") == "0x61..0x7a"
+    assert mirror((b"\x00\xff", None)) == "0x00ff.."
+    assert mirror([None, bytearray(b"z")]) == "..0x7a"
+    assert mirror(None) is None
+    for wrong in [(b"z", b"a"), "a..z", "some", True, 3, b"a", ("a", "z"), (b"a",)]:
+        with pytest.raises(siltstone.Invalid, match="disk_cache_mirror"):
+            mirror(wrong)
+    with pytest.raises(siltstone.Invalid, match="disk_cache_mirror has no effect"):
+        siltstone.Options(disk_cache_mirror="all")
 
 
 def test_the_options_name_a_folder(tmp_path: Path, url: str) -> None:

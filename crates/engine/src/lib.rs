@@ -59,8 +59,8 @@ pub use feed::rows::ChangeRows;
 pub use feed::token::ChangeToken;
 pub use follower::at_checkpoint::{KnownCheckpoint, ReadAt};
 pub use options::{
-    Compactors, DiskCacheOptions, Gc, OptionInfo, OptionKind, OptionValue, Options, Readers,
-    Writes, bytes_of_text, seconds_of_text,
+    Compactors, DiskCacheOptions, Gc, MirroredKeys, OptionInfo, OptionKind, OptionValue, Options,
+    Readers, Writes, bytes_of_text, seconds_of_text,
 };
 pub use read::answer::Answer;
 pub use read::value::{KeyEntry, Value};

@@ -4,7 +4,7 @@ use crate::duration::seconds;
 use crate::error::{self, Raise};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDelta, PyDict, PyFloat, PyMapping, PyString};
-use siltstone::{Error, OptionKind, OptionValue, Options};
+use siltstone::{Error, MirroredKeys, OptionKind, OptionValue, Options};
 
 /// The engine's options with `named` set.
 ///
@@ -52,6 +52,9 @@ fn option_value(name: &str, value: &Bound<'_, PyAny>) -> PyResult<OptionValue> {
     }
     if let Ok(text) = value.cast::<PyString>() {
         return Ok(OptionValue::Text(text.to_string()));
+    }
+    if let Ok((start, end)) = value.extract::<(Option<Vec<u8>>, Option<Vec<u8>>)>() {
+        return Ok(OptionValue::Text(MirroredKeys { start, end }.to_string()));
     }
     if value.hasattr("__fspath__")? {
         let path: String = value.call_method0("__fspath__")?.extract()?;
@@ -149,6 +152,7 @@ pub(crate) fn option_table<'py>(
             OptionKind::Bool => "bool",
             OptionKind::Text => "text",
             OptionKind::Path => "path",
+            OptionKind::Keys => "keys",
             OptionKind::Rate => "per second",
             OptionKind::Ratio => "ratio",
         };

@@ -9,9 +9,9 @@ use pyo3::prelude::*;
 use siltstone::{Result, ScanRange};
 use std::sync::Arc;
 
-/// A fixed view of a writer's database. It keeps the data that it reads until it or the database is
-/// closed. After the database was closed, reads raise Expired once a collector has deleted a table
-/// that they need.
+/// A fixed view of a writer's database. It keeps the data that it reads until it or the database
+/// is closed. After the database was closed, reads raise Expired once a collector has deleted a
+/// table that they need.
 #[pyclass(frozen, weakref, module = "siltstone")]
 pub(crate) struct Snapshot {
     seq: u64,

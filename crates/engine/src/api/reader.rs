@@ -19,7 +19,9 @@ use crate::follower::following::{Follower, PollMode, ReaderView};
 use crate::manifests::missing::restored;
 use crate::options::Options;
 use crate::read::answer::Answer;
+use crate::read::mirror;
 use crate::read::scan::MissingTables;
+use crate::read::tree::Levels;
 use crate::read::value::{KeyEntry, Value};
 use crate::read::{self, Keys, Pin, Scan, ScanRange, Size};
 use futures::FutureExt;
@@ -126,6 +128,13 @@ impl Reader {
                     }
                 });
                 shared.context.env.spawn.spawn("reader", follow);
+            }
+            if let Some(span) = shared.options.mirrored(&shared.context.env) {
+                let asked = Arc::clone(&shared.context.asked);
+                let (handle, context) = (Arc::downgrade(&shared), shared.context.clone());
+                let mirrors = mirror::run(handle, context, span, ReaderShared::levels);
+                let mirrors = watched("mirror", mirrors, move |died| asked.mirror.dies(died));
+                shared.context.env.spawn.spawn("mirror", mirrors);
             }
             Ok(Reader { inner: Arc::new(ReaderInner { shared }) })
         }
@@ -412,6 +421,12 @@ impl Reader {
 }
 
 impl ReaderShared {
+    /// The tables of the view; `None` once the reader has ended.
+    fn levels(&self) -> Option<Arc<Levels>> {
+        self.health.check_open().ok()?;
+        Some(Arc::clone(&self.view.read().tree.levels))
+    }
+
     fn pin(&self) -> Pin {
         let now = self.context.now();
         let view = self.view.read();

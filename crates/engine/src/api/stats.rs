@@ -215,6 +215,12 @@ stats! {
         counter disk_cache_errors: u64, "operations",
             "Operations on files of the disk cache that failed, and damaged files that were \
              removed. Reads go to the store instead.";
+        gauge disk_cache_mirror_bytes: u64, "bytes",
+            "Bytes of the tables that disk_cache_mirror has stored in the disk cache.";
+        gauge disk_cache_mirror_missing_bytes: u64, "bytes",
+            "Bytes of the tables that disk_cache_mirror has still to fetch, or that do not fit.";
+        counter disk_cache_mirror_errors: u64, "operations",
+            "Attempts of disk_cache_mirror to fetch a table that failed. It tries again.";
         gauge mapped_bytes: u64, "bytes",
             "Bytes of tables in memory-mapped files. The system owns this memory, and reclaims it \
              when it needs it.";
@@ -390,6 +396,9 @@ impl Stats {
             disk_cache_hits: disk.hits,
             disk_cache_misses: disk.misses,
             disk_cache_errors: disk.errors,
+            disk_cache_mirror_bytes: asked.mirror.bytes.load(Ordering::Relaxed),
+            disk_cache_mirror_missing_bytes: asked.mirror.missing.load(Ordering::Relaxed),
+            disk_cache_mirror_errors: asked.mirror.errors.load(Ordering::Relaxed),
             gets: asked.gets.sum(),
             get_many_keys: asked.get_many_keys.sum(),
             scans: asked.scans.sum(),

@@ -1,7 +1,9 @@
 //! Counters of the operations on one handle, for its statistics.
 
+use siltstone_base::{Error, ErrorKind};
 use siltstone_store::counter::Counter;
 use siltstone_store::latency::Latency;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 /// Counters of the operations on one handle since it was opened.
@@ -17,6 +19,28 @@ pub(crate) struct HandleCounters {
     pub(crate) fetched_gets: Latency,
     /// For each WAL object, the time since its oldest write was accepted.
     pub(crate) durable_writes: Latency,
+    pub(crate) mirror: MirrorProgress,
+}
+
+/// The progress of the mirror of a handle, for its statistics.
+#[derive(Debug, Default)]
+pub(crate) struct MirrorProgress {
+    /// Bytes of the tables that are in the disk cache.
+    pub(crate) bytes: AtomicU64,
+    /// Bytes of the tables that are not, or not yet.
+    pub(crate) missing: AtomicU64,
+    /// Requests and checks that failed.
+    pub(crate) errors: AtomicU64,
+}
+
+impl MirrorProgress {
+    /// Counts and logs the death of the task.
+    pub(crate) fn dies(&self, error: &Error) {
+        if error.kind() != ErrorKind::Closed {
+            self.errors.fetch_add(1, Relaxed);
+            log::error!(target: "siltstone.store", "event=mirror_dies error={error:?}");
+        }
+    }
 }
 
 impl HandleCounters {
@@ -29,6 +53,7 @@ impl HandleCounters {
             cached_gets: Latency::default(),
             fetched_gets: Latency::default(),
             durable_writes: Latency::default(),
+            mirror: MirrorProgress::default(),
         }
     }
 }

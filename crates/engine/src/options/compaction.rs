@@ -54,7 +54,7 @@ fn unit_kind(kind: OptionKind) -> Option<compaction::OptionKind> {
         OptionKind::Count => Some(compaction::OptionKind::Count),
         OptionKind::Ratio | OptionKind::Rate => Some(compaction::OptionKind::Ratio),
         OptionKind::Duration => Some(compaction::OptionKind::Duration),
-        OptionKind::Bool | OptionKind::Text | OptionKind::Path => None,
+        OptionKind::Bool | OptionKind::Text | OptionKind::Path | OptionKind::Keys => None,
     }
 }
 

@@ -13,7 +13,7 @@ mod writes;
 
 pub use compaction::{bytes_of_text, seconds_of_text};
 pub use compactors::Compactors;
-pub use disk_cache::DiskCacheOptions;
+pub use disk_cache::{DiskCacheOptions, MirroredKeys};
 pub use gc::Gc;
 pub use readers::Readers;
 pub use writes::Writes;
@@ -165,6 +165,8 @@ pub enum OptionKind {
     Text,
     /// A folder.
     Path,
+    /// A range of keys.
+    Keys,
     /// A rate per second, or none.
     Rate,
     /// A number without unit, with a fraction.
@@ -196,6 +198,7 @@ impl OptionInfo {
                 self.name,
                 "compression"
                     | "disk_cache_bytes"
+                    | "disk_cache_mirror"
                     | "disk_cache_path"
                     | "gc.max_garbage_bytes"
                     | "manifest_poll_interval"
@@ -223,6 +226,7 @@ impl OptionInfo {
             OptionKind::Ratio => format!("{} to {}", self.min, self.max),
             OptionKind::Text => "none, lz4 or zstd".to_owned(),
             OptionKind::Path => "a path, or none".to_owned(),
+            OptionKind::Keys => "all, a range of keys, or none".to_owned(),
         }
     }
 }
@@ -404,7 +408,9 @@ impl Options {
                 self.gc.max_garbage_bytes.map_or(OptionValue::Nothing, OptionValue::Int)
             }
             "deadline" => seconds(self.deadline),
-            "disk_cache_bytes" | "disk_cache_path" => self.disk_cache.get(name),
+            "disk_cache_bytes" | "disk_cache_mirror" | "disk_cache_path" => {
+                self.disk_cache.get(name)
+            }
             _ => {
                 of_compaction(name)?;
                 return self.compaction.get(name).ok().map(from_compaction);
@@ -478,6 +484,12 @@ impl Options {
         }
     }
 
+    /// The keys to mirror, if the environment of the handle has a disk cache.
+    pub(crate) fn mirrored(&self, env: &Env) -> Option<MirroredKeys> {
+        env.store.observed().disk_cache?;
+        self.disk_cache.mirror.clone()
+    }
+
     /// The codec of the blocks of new tables.
     pub(crate) fn codec(&self) -> Codec {
         self.compression.unwrap_or(Codec::None)
@@ -532,6 +544,10 @@ fn check(info: &OptionInfo, value: &OptionValue) -> Result<f64> {
         (_, OptionValue::Nothing) if info.may_be_none() => return Ok(0.0),
         (OptionKind::Text, _) => return codec(value).map(|_| 0.0),
         (OptionKind::Path, OptionValue::Text(path)) if !path.is_empty() => return Ok(0.0),
+        (OptionKind::Keys, OptionValue::Text(span)) => {
+            let read = span.parse::<MirroredKeys>();
+            return read.map(|_| 0.0).map_err(|error| error.with("option", info.name));
+        }
         (OptionKind::Bool, OptionValue::Bool(on)) => f64::from(u8::from(*on)),
         (
             OptionKind::Duration | OptionKind::Rate | OptionKind::Ratio,

@@ -234,6 +234,16 @@ pub(super) const TABLE: &[OptionInfo] = &[
          16 GiB.",
     ),
     info(
+        "disk_cache_mirror",
+        OptionKind::Keys,
+        0.0,
+        0.0,
+        "Keys whose tables the disk cache keeps whole: \"all\", or the bounds of a range. The \
+         handle fetches these tables in the background, and then the new tables of each \
+         compaction and flush, as far as they fit in disk_cache_bytes. None: the cache keeps what \
+         was read.",
+    ),
+    info(
         "read_durable_only",
         OptionKind::Bool,
         0.0,

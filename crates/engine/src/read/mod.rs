@@ -9,6 +9,7 @@ mod dead_spans;
 mod get;
 mod keys;
 mod mem_versions;
+pub(crate) mod mirror;
 mod missing;
 mod partition;
 pub(crate) mod queue;

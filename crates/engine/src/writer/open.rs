@@ -25,10 +25,12 @@ use crate::manifests::new_database;
 use crate::manifests::objects::Objects;
 use crate::manifests::rules;
 use crate::options::Options;
+use crate::read::mirror;
 use crate::read::queue::QueuedIngest;
 use crate::read::settings::take_up;
 use crate::read::tree::Levels;
 use crate::wal::replay::{ingest_of, insert_rows};
+use crate::writer::close;
 use bytes::Bytes;
 use siltstone_base::{
     AttemptId, CheckpointId, Epoch, Error, ErrorKind, MergeOperator, Result, Seq, UnixMillis, WalId,
@@ -431,6 +433,12 @@ async fn start(
     Ok(writer)
 }
 
+/// The tables of the tree; `None` once the writer has ended or is closed.
+fn open_levels(writer: &Writer) -> Option<Arc<Levels>> {
+    let has_ended = writer.dead().is_some() || close::ended(writer).is_some();
+    (!has_ended).then(|| Arc::clone(&writer.tree().levels))
+}
+
 /// Starts the background tasks. The death of a supervised task ends the writer; the deaths of the
 /// compactor and the collector do not.
 fn run_tasks(writer: &Arc<Writer>, window: WalWindow) {
@@ -447,5 +455,11 @@ fn run_tasks(writer: &Arc<Writer>, window: WalWindow) {
     if writer.options.embedded_gc {
         let (collector, owned) = (collector::run(Arc::clone(writer)), Arc::clone(writer));
         writer.spawn_watched("collector", collector, move |died| owned.collector.fails(died));
+    }
+    if let Some(span) = writer.options.mirrored(&writer.env) {
+        let asked = Arc::clone(&writer.context.asked);
+        let mirrors =
+            mirror::run(Arc::downgrade(writer), writer.context.clone(), span, open_levels);
+        writer.spawn_watched("mirror", mirrors, move |died| asked.mirror.dies(died));
     }
 }

@@ -142,13 +142,18 @@ impl DiskCache {
         }
     }
 
-    /// Hands parts over to be written. Those for which the queue has no room are dropped.
-    pub(super) fn fill(self: &Arc<Self>, parts: Vec<FetchedPart>, effects: &Effects) {
+    /// Hands parts over to be written. Those for which the queue has no room come back.
+    pub(super) fn fill(
+        self: &Arc<Self>,
+        parts: Vec<FetchedPart>,
+        effects: &Effects,
+    ) -> Vec<FetchedPart> {
         let mut queue = self.queue.lock();
-        for FetchedPart { key, payload } in parts {
-            if queue.bytes + payload.len() > QUEUE_BYTES {
-                break;
-            }
+        let mut parts = parts.into_iter().peekable();
+        let has_room =
+            |queue: &FillQueue, part: &FetchedPart| queue.bytes + part.payload.len() <= QUEUE_BYTES;
+        while let Some(FetchedPart { key, payload }) = parts.next_if(|part| has_room(&queue, part))
+        {
             if let Entry::Vacant(free) = queue.parts.entry(key) {
                 let bytes = payload.len();
                 free.insert(payload);
@@ -162,6 +167,16 @@ impl DiskCache {
             let (serving, run_in) = (Serving(Some(Arc::clone(self))), effects.clone());
             effects.spawn.spawn_blocking("disk cache", Box::new(move || serving.run(&run_in)));
         }
+        parts.collect()
+    }
+
+    /// Whether the disk has a part, or it waits to be written. A use at `now` is noted.
+    pub(super) fn has(&self, key: &EntryKey, now: UnixMillis) -> bool {
+        self.queue.lock().parts.contains_key(key)
+            || self.folder.has(key, now).unwrap_or_else(|error| {
+                self.failed(&error);
+                false
+            })
     }
 
     /// A part that waits to be written.
@@ -390,7 +405,7 @@ mod tests {
         let cache = DiskCache::at(folder.path().join("c"), 1 << 30);
         let (held, effects) = effects();
         for n in 0..400 {
-            cache.fill(vec![part(n), part(n)], &effects);
+            drop(cache.fill(vec![part(n), part(n)], &effects));
         }
         let most = QUEUE_BYTES as u64 / PART_BYTES;
         assert_eq!(cache.queue.lock().bytes, QUEUE_BYTES);
@@ -410,10 +425,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let cache = DiskCache::at(folder.path().join("c"), 1 << 30);
         let (held, effects) = effects();
-        cache.fill(vec![part(0)], &effects);
+        drop(cache.fill(vec![part(0)], &effects));
         held.work.lock().clear();
         assert_eq!(cache.waiting(&part(0).key), None);
-        cache.fill(vec![part(1)], &effects);
+        drop(cache.fill(vec![part(1)], &effects));
         held.run();
         assert!(is_stored(&cache, &part(1).key));
     }
@@ -427,7 +442,7 @@ mod tests {
         let (held, effects) = effects();
         let fill = |n, later| {
             held.now.fetch_add(later, Relaxed);
-            cache.fill(vec![part(n)], &effects);
+            drop(cache.fill(vec![part(n)], &effects));
             held.run();
             cache.errors()
         };

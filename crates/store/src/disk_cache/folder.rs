@@ -92,6 +92,21 @@ impl CacheFolder {
         Ok(PartLookup::Found)
     }
 
+    /// Whether there is a file of the entry with its length. A use at `used` is noted. Its bytes
+    /// are not checked: the next read does that.
+    pub(super) fn has(&self, key: &EntryKey, used: UnixMillis) -> io::Result<bool> {
+        let path = self.path(key);
+        let metadata = match fs::metadata(&path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
+            found => found?,
+        };
+        let is_whole = metadata.len() == key.file_bytes() as u64;
+        if is_whole && modified(&metadata).abs_diff(used.0) >= USE_STEP_MS {
+            let _ = File::open(&path).and_then(|file| file.set_times(times(used)));
+        }
+        Ok(is_whole)
+    }
+
     /// Writes an entry, through a temporary file with a `unique` number, so that no reader sees a
     /// part of it. Returns what it takes of the disk. It is not synchronised: a checksum finds what
     /// a crash of the machine leaves.

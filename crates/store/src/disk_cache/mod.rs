@@ -26,6 +26,10 @@ use std::fmt;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
+
+/// Pause of a mirror whose parts find no room in the queue of the disk.
+const PAUSE_FOR_ROOM: Duration = Duration::from_millis(20);
 
 /// Puts a cache of at most `capacity` bytes in `folder` between a handle's environment and its
 /// store. The environment stays as it is if the store has no network to save requests of, or has no
@@ -48,7 +52,7 @@ pub fn cached(env: Env, folder: &Path, capacity: u64) -> Result<Env> {
     let (clock, random) = (Arc::clone(&env.clock), Arc::clone(&env.random));
     let effects = Effects { clock, random, spawn: Arc::clone(&env.spawn) };
     let cache = DiskCache::at(folder, capacity);
-    cache.fill(Vec::new(), &effects);
+    drop(cache.fill(Vec::new(), &effects));
     let errors_before = cache.errors();
     let counters = CacheCounters { hits: Counter::default(), misses: Counter::default() };
     let use_of = HandleCache { cache, effects, counters, errors_before };
@@ -168,15 +172,9 @@ impl CachedStore {
         };
         let Some(fetched) = fetched else { return Ok(None) };
         if fills {
-            let part = |part| {
-                let range = parts::bytes_of(part, read.object_bytes);
-                let (start, end) = (range.start - request.start, range.end - request.start);
-                let payload = fetched.get(start as usize..end as usize)?;
-                let payload = fetched.slice_ref(payload);
-                Some(FetchedPart { key: self.key(&read, part), payload })
-            };
-            let parts = missing.iter().filter_map(|number| part(*number)).collect();
-            self.handle.cache.fill(parts, &self.handle.effects);
+            let parts = self.parts_of(&read, &missing, &fetched, request.start);
+            // Parts for which the queue has no room are read from the store again.
+            drop(self.handle.cache.fill(parts, &self.handle.effects));
         }
         if request == read.range {
             return Ok(Some(fetched));
@@ -187,6 +185,50 @@ impl CachedStore {
         }
         parts::copy(&mut bytes, read.range.start, &fetched, request.start);
         Ok(Some(Bytes::from(bytes)))
+    }
+
+    /// The parts `numbers` out of `fetched`, which begins at `start` of the table.
+    fn parts_of(
+        &self,
+        read: &TableRead,
+        numbers: &[u64],
+        fetched: &Bytes,
+        start: u64,
+    ) -> Vec<FetchedPart> {
+        let part = |number: &u64| {
+            let range = parts::bytes_of(*number, read.object_bytes);
+            let (start, end) = (range.start - start, range.end - start);
+            let payload = fetched.get(start as usize..end as usize)?;
+            let payload = fetched.slice_ref(payload);
+            Some(FetchedPart { key: self.key(read, *number), payload })
+        };
+        numbers.iter().filter_map(part).collect()
+    }
+
+    /// Fetches the parts of the read that the disk lacks, and hands them over to be written, at the
+    /// pace of the disk. The answer has no bytes.
+    async fn mirror(&self, read: TableRead) -> Result<Option<Bytes>> {
+        let effects = &self.handle.effects;
+        let (keys, handle, now) = (self.keys(&read), Arc::clone(&self.handle), effects.clock.now());
+        let lacks = move || {
+            let lacking = keys.filter(|key| !handle.cache.has(key, now));
+            lacking.map(|key| key.part).collect::<Vec<_>>()
+        };
+        let missing = effects.blocking("disk cache", lacks).await?;
+        let request = parts::request(&missing, &read.range, read.object_bytes, true);
+        let Some(request) = request else { return Ok(Some(Bytes::new())) };
+        let start = request.start;
+        let Some(fetched) = self.store.get(read.name, Some(request)).await? else {
+            return Ok(None);
+        };
+        let mut parts = self.parts_of(&read, &missing, &fetched, start);
+        loop {
+            parts = self.handle.cache.fill(parts, effects);
+            if parts.is_empty() {
+                return Ok(Some(Bytes::new()));
+            }
+            effects.clock.sleep(PAUSE_FOR_ROOM).await;
+        }
     }
 
     async fn renew(&self, read: TableRead) -> Result<Option<Bytes>> {
@@ -220,6 +262,7 @@ impl Store for CachedStore {
         }
         match read.cached {
             CacheUse::Fill | CacheUse::Look => self.read(read).boxed(),
+            CacheUse::Mirror => self.mirror(read).boxed(),
             CacheUse::Renew => self.renew(read).boxed(),
         }
     }

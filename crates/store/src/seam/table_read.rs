@@ -23,6 +23,8 @@ pub enum CacheUse {
     Fill,
     /// Looks there, and leaves nothing: long scans and merges, which would push everything out.
     Look,
+    /// Fetches what is not there, waits until it can be written, and returns no bytes: a mirror.
+    Mirror,
     /// Reads around it and removes what it has, because bytes were found to be damaged.
     Renew,
 }
