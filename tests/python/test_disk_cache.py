@@ -145,9 +145,9 @@ def test_a_mirror_is_of_all_keys_or_of_a_range(tmp_path: Path) -> None:
     assert mirror("all") == mirror((None, None)) == "all"
     assert mirror((b"a", b"z")) == mirror("0x61..0x7a") == "0x61..0x7a"
     assert mirror((b"\x00\xff", None)) == "0x00ff.."
-    assert mirror([None, bytearray(b"z")]) == "..0x7a"
+    assert mirror((None, bytearray(b"z"))) == "..0x7a"
     assert mirror(None) is None
-    for wrong in [(b"z", b"a"), "a..z", "some", True, 3, b"a", ("a", "z"), (b"a",)]:
+    for wrong in [(b"z", b"a"), "a..z", "some", True, 3, b"a", [b"a", b"z"], ("a", "z"), (b"a",)]:
         with pytest.raises(siltstone.Invalid, match="disk_cache_mirror"):
             mirror(wrong)
     with pytest.raises(siltstone.Invalid, match="disk_cache_mirror has no effect"):
