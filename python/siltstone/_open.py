@@ -266,6 +266,12 @@ def _reader_arguments(
     return place, _store(store_options), provider
 
 
+_SCHEMES = frozenset(
+    "abfs abfss adl az azure dbfs file gs hdfs http https memory s3 s3a wasb wasbs".split()
+)
+"""Schemes of URLs. A path that begins with one and a colon is a URL that was mistyped."""
+
+
 def _text(url: Url) -> str:
     """Returns the URL or path of a database as text.
 
@@ -279,11 +285,13 @@ def _text(url: Url) -> str:
 
 
 def place_of(url: Url) -> str:
-    """Returns a URL unchanged, and a path with ``~`` replaced by the home folder.
+    """Returns a URL unchanged, but ``file:/path``, as Hadoop writes it, as ``file:///path``; and a
+    path with ``~`` replaced by the home folder.
 
     :raises TypeError: if `url` is neither text nor a path of text.
-    :raises Invalid: if the path is empty, if the home folder is unknown, or for ``:memory:``, which
-        other databases use for a database in memory.
+    :raises Invalid: if the path is empty, if the home folder is unknown, for a URL whose scheme is
+        not followed by two slashes, or for ``:memory:``, which other databases use for a database
+        in memory.
     """
     text = os.fspath(url) if isinstance(url, str | os.PathLike) else None
     if not isinstance(text, str):
@@ -293,6 +301,12 @@ def place_of(url: Url) -> str:
     if text == ":memory:":
         meant = "a database in memory has a name, by which others in this process open it, too"
         raise Invalid(f"{meant}: memory://name")
+    scheme = text.split(":", 1)[0]
+    if text.startswith("file:/") and "://" not in text:
+        return f"file://{text.removeprefix('file:')}"
+    if scheme in _SCHEMES and text.startswith(f"{scheme}:") and "://" not in text:
+        meant = f"a URL has two slashes behind its scheme: {scheme}://…"
+        raise Invalid(f"{meant}; a folder of this name is ./{text}", context={"url": text})
     if not text.startswith("~"):
         return text
     try:

@@ -477,7 +477,7 @@ def submit(
             raise Timeout(
                 f"submit: the job was not adopted within the timeout; {fate}"
                 + (f" (this call could not open the database: {barred})" if barred else "")
-                + ". If the last writer died, take_over=True fences it"
+                + ". If the last writer died, fence it by opening with take_over=True"
             )
         with suppress(Timeout):
             return asked(min(left, _LOOK_AGAIN))

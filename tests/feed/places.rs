@@ -238,6 +238,36 @@ fn what_ingests_brought_counts_as_kept() {
     });
 }
 
+/// Flushed log that is still there is in the feed of a consumer at each of its tokens, as it is in
+/// the feed without a consumer.
+#[test]
+fn a_consumer_begins_at_its_tokens_before_what_a_hold_retains() {
+    Place::of(9).run("one", |env| async move {
+        let db = filled(&env).await?;
+        db.close().await?;
+        let all = rest(&mut begin(&env, ChangesFrom::Oldest, None).await?, 1).await?;
+        assert_eq!(all.len(), 10);
+        let mut feed = begin(&env, ChangesFrom::Oldest, Some("c")).await?;
+        let mut found = Vec::new();
+        while let Some(rows) = feed.read(1, 1).await? {
+            found.extend(rows_of(&rows));
+            feed = begin(&env, ChangesFrom::Token(feed.token()), Some("c")).await?;
+        }
+        assert_eq!(found, all);
+        // A new consumer begins at an old number, and continues at what it has acknowledged.
+        let seq = ChangesFrom::Seq(siltstone::Seq(5));
+        let plain = rest(&mut begin(&env, seq.clone(), None).await?, 1).await?;
+        assert_eq!(plain, all[5..]);
+        let mut feed = begin(&env, seq, Some("d")).await?;
+        let mut both = feed.read(1, 1).await?.map(|rows| rows_of(&rows)).unwrap_or_default();
+        feed.acknowledge(None).await?;
+        let mut feed = begin(&env, ChangesFrom::Kept, Some("d")).await?;
+        both.extend(rest(&mut feed, 1).await?);
+        assert_eq!(both, plain);
+        Ok(())
+    });
+}
+
 /// W5: a hold ends by a newer consumer with its name; by silence; by bytes; by command.
 #[test]
 fn a_hold_ends_by_a_successor_by_silence_by_bytes_and_by_command() {

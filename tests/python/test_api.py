@@ -241,6 +241,15 @@ def test_any_contiguous_buffer_is_a_key_and_is_copied(db) -> None:
     assert db[numbers.tobytes()] == b"numbers"
 
 
+def test_a_get_of_many_keys_keeps_its_deadline(memory_url: str) -> None:
+    """All keys are in memory, so nothing but the number of keys takes long."""
+    with siltstone.open(memory_url, options={"deadline": 0.1}) as db:
+        db[b"a"] = b"1"
+        assert db.get_many([b"a", b"b"] * 50_000) == [b"1", None] * 50_000
+        with pytest.raises(siltstone.Timeout, match="get_many"):
+            db.get_many([b"a"] * 8_000_000)
+
+
 def test_values_may_be_empty_and_large(db) -> None:
     db[b"empty"] = b""
     assert db[b"empty"] == b""

@@ -114,6 +114,15 @@ def test_json_tells_bytes_from_their_escapes(run, url: str) -> None:
     assert [json.loads(line).get("key_hex") for line in lines] == ["ff", None, None]
 
 
+def test_json_names_a_key_that_is_not_text_by_its_digits(run) -> None:
+    key = "\udcff\x01"
+    put = json.loads(run("put", key, "value", "--json", "--create")[1])
+    assert put == {"key_hex": "ff01", "seq": 1}
+    assert json.loads(run("get", key, "--json")[1]) == {"key_hex": "ff01", "value": "value"}
+    assert json.loads(run("get", "--hex", "ff01", "--json")[1])["key"] == "ff01"
+    assert json.loads(run("delete", key, "--json")[1]) == {"key_hex": "ff01", "seq": 2}
+
+
 def installed(url: str, *arguments: str, **more):
     """The program in its own process."""
     command = [sys.executable, "-m", "siltstone.cli", "--path", url, *arguments]

@@ -75,6 +75,22 @@ def test_a_missing_or_wrong_key_is_told(tmp_path: Path) -> None:
         assert db[b"a"] == b"1"
 
 
+@pytest.mark.parametrize("empty", ["", " ", ",", f"{KEY},"])
+def test_an_empty_key_makes_no_plain_database(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, empty: str
+) -> None:
+    url = tmp_path / "db"
+    with pytest.raises(siltstone.Invalid, match="the option holds no key"):
+        siltstone.open(url, store_options={"encryption_key": empty})
+    monkeypatch.setenv("SILTSTONE_ENCRYPTION_KEY", KEY)
+    with pytest.raises(siltstone.Invalid, match=r"no key.*source: encryption_key"):
+        siltstone.open(url, store_options=lambda: {"encryption_key": empty})
+    monkeypatch.setenv("SILTSTONE_ENCRYPTION_KEY", empty)
+    with pytest.raises(siltstone.Invalid, match=r"no key.*source: SILTSTONE_ENCRYPTION_KEY"):
+        siltstone.open(url)
+    assert not url.exists()
+
+
 def test_keys_come_from_files_and_variables(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import multiprocessing
 import os
+import sys
 import threading
 
 import pytest
@@ -76,6 +77,23 @@ def test_the_writers_handles_are_closed_in_the_child(url: str) -> None:
         assert db[b"a"] == b"1"
         db.put(b"b", b"2").wait()
         assert stream is not None
+
+
+def test_a_child_leaves_the_blocks_of_its_parent(url: str) -> None:
+    """By sys.exit, whose status is that of the child."""
+    with siltstone.open(url) as db:
+        child = os.fork()
+        if child == 0:
+            try:
+                with db, db.transaction():
+                    sys.exit(7)
+            except SystemExit as leaving:
+                os._exit(leaving.code)
+            except BaseException:
+                os._exit(1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+        db[b"a"] = b"1"
+        assert db[b"a"] == b"1"
 
 
 def test_handles_can_be_dropped_in_the_child(url: str) -> None:

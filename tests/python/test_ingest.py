@@ -674,3 +674,26 @@ def test_a_job_without_room_is_not_called_submitted(tmp_path) -> None:
             ingest.submit(last, timeout=0.5)
         assert ingest.status(tmp_path, last).state == "open"
     assert ingest.submit(last).state == "adopted"
+
+
+def test_a_job_that_a_restore_has_undone_is_refused(tmp_path) -> None:
+    """With and without an application: its rows are gone, so no answer may say that it is there."""
+    url = tmp_path / "db"
+    with siltstone.open(url) as db:
+        db[b"a"] = b"1"
+        before = db.checkpoint()
+        requests = [staged(url), staged(url, txn=("app", 1))]
+        for request in requests:
+            db.ingest(request).wait()
+    admin.restore(url, before)
+    with siltstone.open(url) as db:
+        for request in requests:
+            with pytest.raises(siltstone.Conflict, match="staged before the database was restored"):
+                db.ingest(request)
+            with pytest.raises(siltstone.Conflict, match="staged before the database was restored"):
+                ingest.submit(request)
+        assert list(db) == [b"a"]
+        again = staged(url)
+        db.ingest(again).wait()
+        assert len(list(db)) == 11
+        assert ingest.submit(again).state == "adopted"

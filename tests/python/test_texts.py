@@ -220,6 +220,24 @@ def test_memory_has_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("url", ["s3:/bucket/db", "memory:name", "file:some.db", "gs:bucket"])
+def test_a_url_without_its_slashes_makes_no_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for call in everything(url):
+        error = raised(call)
+        assert isinstance(error, siltstone.Invalid)
+        assert f"two slashes behind its scheme: {url.split(':')[0]}://" in str(error)
+    assert list(tmp_path.iterdir()) == []
+    siltstone.open(f"./{url}").close()
+
+
+def test_a_path_is_also_a_url_as_hadoop_writes_it(tmp_path: Path) -> None:
+    siltstone.open(f"file:{tmp_path}/db").close()
+    assert [path.name for path in tmp_path.iterdir()] == ["db"]
+
+
 def test_an_empty_path_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for call in everything(""):

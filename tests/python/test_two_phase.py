@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -360,3 +361,13 @@ def test_kills_of_every_role_lose_nothing(
     print(told, end="")
     # In a few kills there may be no writer that has begun.
     assert KILLS < 100 or re.search(r"; [1-9]\d* writes", told), told
+
+
+def test_a_file_that_is_no_database_is_told_at_once(tmp_path: Path) -> None:
+    records = tmp_path / "records.db"
+    records.write_bytes(b"not a database of SQLite, but long enough for its head" * 100)
+    options = {"transactional_store": f"sqlite://{records}"}
+    begun = time.monotonic()
+    with pytest.raises(siltstone.Invalid, match=r"names no database.*file is not a database"):
+        siltstone.open(tmp_path / "db", store_options=options)
+    assert time.monotonic() - begun < 10

@@ -19,6 +19,8 @@ struct Keys {
     key: Mutex<&'static str>,
     lifetime: Mutex<Option<f64>>,
     calls: Mutex<u32>,
+    /// How long the function runs.
+    takes: Mutex<Duration>,
 }
 
 impl Keys {
@@ -40,6 +42,7 @@ impl Keys {
 impl OptionsSource for Keys {
     fn store_options(&self) -> Result<StoreOptions> {
         *self.calls.lock() += 1;
+        std::thread::sleep(*self.takes.lock());
         let key = *self.key.lock();
         match key {
             "" => Err(Error::new(ErrorKind::Denied, "the function fails")),
@@ -65,6 +68,7 @@ fn renewing(good: Arc<Mutex<&'static str>>, keys: &'static str) -> (Server, Arc<
         key: Mutex::new(keys),
         lifetime: Mutex::default(),
         calls: Mutex::default(),
+        takes: Mutex::default(),
     });
     let source: Arc<dyn OptionsSource> = Arc::<Keys>::clone(&keys);
     let options = keys.options().renewed_by(source);
@@ -161,6 +165,31 @@ fn credentials_are_renewed_before_they_expire() {
     server.runtime.block_on(server.effects.clock.sleep(Duration::from_millis(800)));
     read(&server).unwrap();
     assert_eq!(*keys.calls.lock(), 1, "before the end, and once");
+}
+
+/// A request that waits for the function can be given up. It names the function, and the next
+/// request does not call it a second time beside the first.
+#[test]
+fn a_function_that_hangs_is_named_and_called_once() {
+    let (server, keys) = renewing(Arc::new(Mutex::new("key-1")), "key-1");
+    *keys.lifetime.lock() = Some(0.0);
+    *keys.takes.lock() = Duration::from_secs(4);
+    let options = keys.options().renewed_by(Arc::<Keys>::clone(&keys));
+    let store = url::parse("s3://quarry/db", &options, [], &server.effects).unwrap();
+    let server = Server { store, ..server };
+    server.runtime.block_on(server.effects.clock.sleep(Duration::from_millis(300)));
+    let env = server.effects.clone().with_store(Arc::clone(&server.store));
+    let read = || server.store.get(TABLE, Some(0..4));
+    let limit = Duration::from_millis(1500);
+    let error = server.runtime.block_on(env.deadline(limit, "read", read())).unwrap_err();
+    let text = error.to_string();
+    assert!(text.contains("no answer to: the function of the store options"), "{text}");
+    assert_eq!(*keys.calls.lock(), 1);
+    // The credentials that it has still work.
+    server.runtime.block_on(read()).unwrap();
+    assert_eq!(*keys.calls.lock(), 1);
+    server.runtime.block_on(server.effects.clock.sleep(Duration::from_secs(3)));
+    assert_eq!(server.store.unanswered(), None);
 }
 
 #[test]

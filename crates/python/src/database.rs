@@ -362,6 +362,10 @@ impl Database {
         _error: &Bound<'_, PyAny>,
         _trace: &Bound<'_, PyAny>,
     ) -> PyResult<()> {
+        // A forked child that leaves the block, for instance by sys.exit, has nothing to close.
+        if self.held().is_stale() {
+            return Ok(());
+        }
         self.close(py)
     }
 

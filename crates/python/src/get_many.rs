@@ -15,6 +15,9 @@ use siltstone::{Answer, Keys, Value};
 /// less time than handing over a contended lock.
 pub(crate) const KEYS_WITH_LOCK: usize = 16;
 
+/// Keys between two checks for signals.
+const KEYS_BETWEEN_SIGNALS: usize = 1 << 18;
+
 /// The values of `keys` in the order of `keys`: a list, or an Arrow array for Arrow keys.
 pub(crate) fn get_many<'py, S: Source>(
     py: Python<'py>,
@@ -53,10 +56,14 @@ fn pack_from<'py>(
     held: &mut Vec<Bound<'py, PyAny>>,
     packed: &mut Keys,
 ) -> PyResult<()> {
+    let mut signals_at = KEYS_BETWEEN_SIGNALS;
     loop {
         hold(keys, held)?;
-        if held.is_empty() {
-            return Ok(());
+        let Some(first) = held.first() else { return Ok(()) };
+        // Taking a million keys from Python takes a tenth of a second.
+        if packed.len() >= signals_at {
+            first.py().check_signals()?;
+            signals_at = packed.len() + KEYS_BETWEEN_SIGNALS;
         }
         for key in held.iter() {
             packed.push(row(key, "keys", packed.len())?.as_ref());

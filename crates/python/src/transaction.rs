@@ -233,6 +233,11 @@ impl Transaction {
         _error: &Bound<'_, PyAny>,
         _trace: &Bound<'_, PyAny>,
     ) -> PyResult<()> {
+        // A forked child has no part in the transaction; its exception, which may be SystemExit,
+        // goes on.
+        if self.held.is_stale() && !kind.is_none() {
+            return Ok(());
+        }
         let engine = self.held.get(py)?;
         if !kind.is_none() {
             engine.rollback();

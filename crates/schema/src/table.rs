@@ -75,7 +75,7 @@ impl TableSchema {
     /// # Errors
     /// Corruption for another text than its `Display` writes; Unsupported for a later version.
     pub fn parse(text: &str) -> Result<Self> {
-        let Some((keys, values)) = text.split_once('\n') else {
+        let Some((keys, values)) = split_at_line_end(text) else {
             return Err(Error::corruption("a table's schema has two lines: keys, and values"));
         };
         TableSchema::new(KeySchema::parse(keys)?, ValueSchema::parse(values)?)
@@ -223,4 +223,14 @@ fn found<'a>(columns: &'a Fields, spoken: &str) -> Result<(&'a Field, Order)> {
                 and `nulls last` may follow";
     let error = Error::invalid(text).with("key", spoken);
     Err(error.with("columns", known.join(", ")))
+}
+/// The parts of `text` before and behind its first line end that is in no quoted name. A quotation
+/// mark within a name is written twice, so the marks before such a line end are even in number.
+fn split_at_line_end(text: &str) -> Option<(&str, &str)> {
+    let mut quoted = false;
+    let at = text.bytes().position(|byte| {
+        quoted ^= byte == b'"';
+        byte == b'\n' && !quoted
+    })?;
+    Some((text.get(..at)?, text.get(at + 1..)?))
 }

@@ -59,6 +59,16 @@ fn a_text_says_all_and_comes_back() {
 }
 
 #[test]
+fn names_may_hold_line_ends_and_quotation_marks() {
+    let text = "keys 1 (\"a\nb\" string not null, \"c\"\"\n\"\"\" int8)\nvalues 1 generation 1 \
+                (\"v\n\" int32)";
+    let schema = TableSchema::parse(text).unwrap();
+    assert_eq!(schema.to_string(), text);
+    let names: Vec<_> = schema.arrow().fields().iter().map(|field| field.name().clone()).collect();
+    assert_eq!(names, ["a\nb", "c\"\n\"", "v\n"]);
+}
+
+#[test]
 fn a_key_is_spoken_of_by_name_and_order() {
     let columns = fields(&[
         ("a", DataType::Int8, true),

@@ -454,7 +454,7 @@ impl Store for RemoteStore {
     }
 
     fn unanswered(&self) -> Option<String> {
-        self.shared.pace.unanswered()
+        self.shared.clients.unanswered().or_else(|| self.shared.pace.unanswered())
     }
 
     fn get(

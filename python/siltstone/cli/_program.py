@@ -264,9 +264,10 @@ def get(session: Session, key: str, form: str | None, as_json: bool) -> None:
     The command exits with status 3 if the key is absent.
     """
     with session.reader() as reader:
-        value = reader.get(_decode(key, form))
+        name = _decode(key, form)
+        value = reader.get(name)
     if as_json:
-        _print_json({"key": key, **_fields(form, value=value)})
+        _print_json(_fields(form, key=name, value=value))
     elif value is not None:
         click.echo(_encode(value, form))
     else:
@@ -306,7 +307,7 @@ def put(
         commit = db.put(name, data, ttl=ttl)
         commit.wait()
     if as_json:
-        _print_json({"key": key, "seq": commit.seq})
+        _print_json({**_fields(form, key=name), "seq": commit.seq})
 
 
 @main.command(epilog=_example("example.db delete colour", "example.db delete layer/ --end layer0"))
@@ -334,7 +335,7 @@ def delete(
         commit = db.delete(name) if last is None else db.delete_range(name, last)
         commit.wait()
     if as_json:
-        _print_json({"key": key, "seq": commit.seq})
+        _print_json({**_fields(form, key=name), "seq": commit.seq})
 
 
 @main.command(

@@ -16,6 +16,7 @@ use super::get::{FetchedParts, Lookup, lookup};
 use super::keys::Keys;
 use super::missing::MissingParts;
 use super::value::Value;
+use super::warm::let_others_run;
 use crate::cache::fetch::ReadContext;
 use siltstone_base::Result;
 use siltstone_base::entry::check_key;
@@ -27,6 +28,9 @@ use std::sync::Arc;
 /// What answers may keep alive of blocks besides their own bytes; beyond it they are copied out. A
 /// hundred keys keep 100 blocks of 16 KiB at most, and are never copied.
 const PINNED_BYTES: usize = 8 << 20;
+/// Keys that are looked up before the task lets others run: some 50 ms. A call of millions of keys
+/// thus keeps its deadline, and can be interrupted.
+const KEYS_A_TURN: usize = 32 << 10;
 
 /// A look-up under way: the answers so far, and which keys still lack something.
 struct BatchGet {
@@ -77,7 +81,7 @@ pub(crate) fn get_many(
     let rest = in_order(&keys).into();
     let mut many = BatchGet { rest, keys, answers, at_work: Vec::new(), pins: None };
     let lacking = many.round(context, &pin, &mut FetchedParts::default())?;
-    if lacking.is_empty() {
+    if many.is_done() {
         return Ok(Answer::Ready(many.answers));
     }
     let context = context.clone();
@@ -86,8 +90,12 @@ pub(crate) fn get_many(
             let mut lacking = lacking;
             let mut fetched = FetchedParts::default();
             many.count_pins();
-            while !lacking.is_empty() {
-                fetched.fetch(&context, lacking.into_lacks()).await?;
+            while !many.is_done() {
+                if lacking.is_empty() {
+                    let_others_run().await;
+                } else {
+                    fetched.fetch(&context, lacking.into_lacks()).await?;
+                }
                 lacking = many.round(&context, &pin, &mut fetched)?;
                 many.limit_pins();
             }
@@ -107,8 +115,13 @@ fn in_order(keys: &Keys) -> Vec<usize> {
 }
 
 impl BatchGet {
-    /// Looks keys up until what they lack fills a wave; answers what that is. Keys at work come
-    /// first, and only once all of them are answered others.
+    /// Whether all keys are answered.
+    fn is_done(&self) -> bool {
+        self.at_work.is_empty() && self.rest.is_empty()
+    }
+
+    /// Looks keys up until what they lack fills a wave, or until the turn ends; answers what they
+    /// lack. Keys at work come first, and only once all of them are answered others.
     fn round(
         &mut self,
         context: &ReadContext,
@@ -129,7 +142,8 @@ impl BatchGet {
             fetched.end_wave();
             lacking = MissingParts::beside(fetched.bytes());
             let mut positions = Vec::with_capacity(PROBE_KEYS);
-            while !self.rest.is_empty() && !lacking.is_full() {
+            let until = self.rest.len().saturating_sub(KEYS_A_TURN);
+            while self.rest.len() > until && !lacking.is_full() {
                 positions.clear();
                 positions.extend(self.rest.drain(..PROBE_KEYS.min(self.rest.len())));
                 let looked =

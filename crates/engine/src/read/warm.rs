@@ -37,7 +37,7 @@ impl Scan {
 }
 
 /// Returns at the second poll.
-async fn let_others_run() {
+pub(super) async fn let_others_run() {
     let mut is_second = false;
     poll_fn(|context| {
         if std::mem::replace(&mut is_second, true) {

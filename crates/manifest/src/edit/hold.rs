@@ -158,6 +158,14 @@ impl Manifest {
         }
     }
 
+    /// Whether everything in the log after `place` is kept for certain: by the writer or a hold.
+    #[must_use]
+    pub fn keeps_all_after(&self, place: LogPlace) -> bool {
+        let own = LogPlace { seq: self.flushed_seq, wal: self.replay_from };
+        let mut others = self.holds.iter().map(Hold::place);
+        is_behind(place, own) || others.any(|other| is_behind(place, other))
+    }
+
     /// The first position in the log after which everything is kept.
     #[must_use]
     pub fn oldest_certain(&self) -> LogPlace {
@@ -275,9 +283,7 @@ impl TakeHold {
             }),
             HoldFrom::At(place) => {
                 check_history(state, self.timeline, place.seq, rules)?;
-                let own = LogPlace { seq: state.flushed_seq, wal: state.replay_from };
-                let mut others = state.holds.iter().map(Hold::place);
-                if is_behind(place, own) || others.any(|other| is_behind(place, other)) {
+                if state.keeps_all_after(place) {
                     return Ok(place);
                 }
                 Err(HoldConflict::Passed { oldest: state.oldest_certain() }.into())

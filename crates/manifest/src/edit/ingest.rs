@@ -203,6 +203,10 @@ impl RequestIngest {
             return Err(IngestConflict::OtherContent.into());
         }
         match standing(next, self.job) {
+            // A restore has undone it: its rows are gone, and its number may be given again.
+            JobStatus::Adopted(seq) if next.timelines.iter().any(|one| one.lacks(seq)) => {
+                return Err(IngestConflict::OtherTimeline.into());
+            }
             JobStatus::Pending | JobStatus::Adopted(_) | JobStatus::AdoptedBefore(_) => {
                 return Ok(());
             }

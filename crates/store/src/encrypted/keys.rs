@@ -88,11 +88,16 @@ impl WrappingKeys {
         let of_name = |name: &str| {
             environment.iter().find(|(other, _)| other == name).map(|(_, value)| value.clone())
         };
-        let text = given.or_else(|| of_name(VARIABLE)).unwrap_or_default();
-        let sources = text.split(',').map(str::trim).filter(|source| !source.is_empty());
-        let keys = sources.map(|source| WrappingKey::read(source, &of_name));
-        let keys: Vec<WrappingKey> = keys.collect::<Result<_>>()?;
-        Ok(((!keys.is_empty()).then_some(WrappingKeys(keys)), others))
+        // An empty text is no key, and not the absence of the option: a variable that was lost on
+        // the way here must not make a database without encryption.
+        let (text, of) = match (given, of_name(VARIABLE)) {
+            (Some(given), _) => (given, OPTION),
+            (None, Some(variable)) => (variable, VARIABLE),
+            (None, None) => return Ok((None, others)),
+        };
+        let keys = text.split(',').map(|source| WrappingKey::read(source.trim(), &of_name));
+        let keys = keys.collect::<Result<_>>().map_err(|error: Error| error.with("source", of))?;
+        Ok((Some(WrappingKeys(keys)), others))
     }
 
     fn of_id(&self, id: &[u8]) -> Option<&WrappingKey> {
@@ -329,13 +334,13 @@ mod tests {
             WrappingKeys::read(&options, &environment)
                 .map(|(keys, _)| keys.map(|keys| keys.0.len()))
         };
-        assert_eq!(read("").unwrap(), None);
+        assert!(WrappingKeys::read(&StoreOptions::default(), &environment).unwrap().0.is_none());
         assert_eq!(read(&digits).unwrap(), Some(1));
         assert_eq!(read(&format!("env:MY_KEY, {digits}")).unwrap(), Some(2));
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), [7; KEY]).unwrap();
         assert_eq!(read(&format!("file:{}", file.path().display())).unwrap(), Some(1));
-        for bad in [&digits[1..], "env:NO_KEY", "file:/nowhere/at/all", "canary-key"] {
+        for bad in [&digits[1..], "env:NO_KEY", "file:/nowhere/at/all", "canary-key", "", ","] {
             let error = read(bad).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Invalid);
             assert!(!error.to_string().contains(&digits[1..]), "{error}");

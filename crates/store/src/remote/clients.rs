@@ -28,6 +28,8 @@ const REFUSED_FOR: Duration = Duration::from_secs(2);
 const REFUSALS_FORGOTTEN: Duration = Duration::from_secs(60);
 /// The least time between two calls of the function.
 const BETWEEN_CALLS: Duration = Duration::from_millis(200);
+/// A function that has run for so long is called again beside its first call.
+const HUNG: Duration = Duration::from_secs(60);
 /// Credentials are renewed at most this long before they expire.
 const MOST_MARGIN: Duration = Duration::from_secs(300);
 
@@ -104,12 +106,15 @@ struct Renewal {
     source: Arc<dyn OptionsSource>,
     /// Held by the running renewal, so that there is one at a time.
     turn: tokio::sync::Mutex<()>,
-    state: Mutex<RenewalState>,
+    state: Arc<Mutex<RenewalState>>,
 }
 
 struct RenewalState {
-    /// Time of the last call of the function.
+    /// Time of the last call of the function. It is set when the call begins: a request that waits
+    /// for the call may be given up, and the next one must not call the function a second time.
     called: Duration,
+    /// When the function was called, while it runs.
+    awaited: Option<Duration>,
     /// Time from which the credentials have to be renewed.
     due: Option<UnixMillis>,
     /// Times of the first and the last refusal.
@@ -128,6 +133,7 @@ impl RemoteClients {
         let (now, wall) = (settings.clock.monotonic(), settings.clock.now());
         let state = RenewalState {
             called: now,
+            awaited: None,
             due: due(built.expires_at, wall),
             refused: None,
             is_stale: false,
@@ -138,7 +144,7 @@ impl RemoteClients {
         let renewal = options.source().or_else(profile).map(|source| Renewal {
             source,
             turn: tokio::sync::Mutex::new(()),
-            state: Mutex::new(state),
+            state: Arc::new(Mutex::new(state)),
         });
         let clients = built.clients;
         Ok(RemoteClients {
@@ -182,8 +188,18 @@ impl RemoteClients {
         if !renewal.is_due(&*effects.clock) {
             return;
         }
+        let began = effects.clock.monotonic();
+        {
+            let mut state = renewal.state.lock();
+            (state.called, state.awaited) = (began, Some(began));
+        }
         let (source, settings) = (Arc::clone(&renewal.source), Arc::clone(&self.settings));
-        let build = move || settings.build(&source.store_options()?);
+        let state = Arc::clone(&renewal.state);
+        let build = move || {
+            let given = source.store_options();
+            state.lock().awaited = None;
+            settings.build(&given?)
+        };
         let built = effects.blocking("store options", build).await;
         let renewed = built.flatten().map(|built| {
             self.redactor.write().extend(built.clients.redactor);
@@ -200,6 +216,16 @@ impl RemoteClients {
                 log::warn!(target: TARGET, "event=renewal_fails kind={kind} error={text:?}");
             }
         }
+    }
+
+    /// The function of the store options, if it has run for a second or more, as text.
+    pub(super) fn unanswered(&self) -> Option<String> {
+        let awaited = self.renewal.as_ref()?.state.lock().awaited?;
+        let waited = self.settings.clock.monotonic().saturating_sub(awaited);
+        (waited >= Duration::from_secs(1)).then(|| {
+            let seconds = waited.as_secs_f64();
+            format!("the function of the store options, called {seconds:.1} s ago")
+        })
     }
 
     /// Records that the store has refused the credentials. Returns whether a repetition may
@@ -223,8 +249,11 @@ impl RemoteClients {
 impl Renewal {
     fn is_due(&self, clock: &dyn Clock) -> bool {
         let state = self.state.lock();
+        let runs = |since: Duration| clock.monotonic().saturating_sub(since) < HUNG;
         let wants = state.is_stale || state.due.is_some_and(|due| due <= clock.now());
-        wants && clock.monotonic().saturating_sub(state.called) >= BETWEEN_CALLS
+        wants
+            && !state.awaited.is_some_and(runs)
+            && clock.monotonic().saturating_sub(state.called) >= BETWEEN_CALLS
     }
 }
 

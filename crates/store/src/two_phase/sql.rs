@@ -39,6 +39,9 @@ const UNANSWERED: &str =
 /// database, a table or a column.
 const MYSQL_DENIALS: [u16; 6] = [1044, 1045, 1142, 1143, 1227, 1698];
 
+/// The error of MySQL and MariaDB for a database that does not exist.
+const MYSQL_NO_DATABASE: u16 = 1049;
+
 /// Bytes of a location in a table of MySQL. A key has at most 3072 bytes there.
 const MYSQL_LOCATION: usize = 2800;
 
@@ -250,15 +253,24 @@ impl SqlShared {
         let number = mysql_number(error).unwrap_or_default();
         let is_denied =
             code.starts_with("28") || code == "42501" || MYSQL_DENIALS.contains(&number);
-        let kind = match error {
+        // 26: a file that is no database; 11: a damaged one. PostgreSQL and MySQL answer the others
+        // for a database that does not exist. A retry changes none of them.
+        let kind = match (self.dialect, &*code) {
             _ if is_denied => ErrorKind::Denied,
-            sqlx::Error::Configuration(_) => ErrorKind::Invalid,
+            (Dialect::Sqlite, "26") | (Dialect::Postgres, "3D000") => ErrorKind::Invalid,
+            (Dialect::MySql, _) if number == MYSQL_NO_DATABASE => ErrorKind::Invalid,
+            (Dialect::Sqlite, "11") => ErrorKind::Corruption,
+            _ if matches!(error, sqlx::Error::Configuration(_)) => ErrorKind::Invalid,
             _ => ErrorKind::Unavailable,
         };
         let message = match kind {
             ErrorKind::Denied => {
                 "the transactional store refused the user: check the URL and the permissions"
             }
+            ErrorKind::Invalid => {
+                "the URL of the transactional store is wrong or names no database"
+            }
+            ErrorKind::Corruption => "the file of the transactional store is damaged",
             _ => UNANSWERED,
         };
         self.error(kind, message, text)

@@ -339,6 +339,7 @@ async fn hold(
     if let Some(token) = &token {
         super::check_state(&base, token, None)?;
     }
+    let (from, unretained) = retainable(objects, since, &base, from).await?;
     let now = objects.env.clock.now();
     let expires_at = consumer.expires_at(now)?;
     let generation = generation(&objects.env, base.hold(&consumer.name));
@@ -355,16 +356,8 @@ async fn hold(
     let id = checkpoint.as_ref().map(|new| new.id);
     let (name, most_bytes) = (consumer.name.clone(), consumer.most_bytes);
     let timeline = match (&token, from) {
-        (Some(token), _) => token.timeline,
-        (None, HoldFrom::At(place)) => base.history_behind(place.seq),
-        (None, _) => None,
-    };
-    // Log before what a hold can retain: it is in the feed as long as it is there.
-    let unretained = match (since, from) {
-        (ChangesFrom::Oldest, HoldFrom::At(certain)) => {
-            let wal = oldest_wal(objects, &base).await?;
-            (wal < certain.wal).then_some(LogPlace { seq: Seq::NONE, wal })
-        }
+        (Some(token), _) if unretained.is_none() => token.timeline,
+        (_, HoldFrom::At(place)) => base.history_behind(place.seq),
         _ => None,
     };
     let take = TakeHold {
@@ -389,6 +382,31 @@ async fn hold(
     let (timeline, base) = (token.timeline, Arc::clone(&state));
     let held = ConsumerHold { consumer, generation, seen: place, timeline, since: now, base };
     Ok((state, token, Some((held, checkpoint))))
+}
+
+/// The position at which a hold can begin for a feed that begins at `from`, and the position of the
+/// feed if that is earlier. Log before what a hold can retain is in the feed as long as it is there,
+/// as it is for a feed without a consumer.
+async fn retainable(
+    objects: &Objects,
+    since: &ChangesFrom,
+    base: &Manifest,
+    from: HoldFrom,
+) -> Result<(HoldFrom, Option<LogPlace>)> {
+    let HoldFrom::At(place) = from else { return Ok((from, None)) };
+    let is_oldest = *since == ChangesFrom::Oldest;
+    if !is_oldest && base.keeps_all_after(place) {
+        return Ok((from, None));
+    }
+    let (wal, certain) = (oldest_wal(objects, base).await?, base.oldest_certain());
+    let before = match since {
+        ChangesFrom::Oldest => (wal < certain.wal).then_some(LogPlace { seq: Seq::NONE, wal }),
+        ChangesFrom::Seq(_) => Some(LogPlace { wal, ..place }),
+        // The commit refuses a position whose log is gone already.
+        _ if place.wal < wal => return Ok((from, None)),
+        _ => Some(place),
+    };
+    Ok((HoldFrom::At(certain), before))
 }
 
 /// A manifest, the position at which the hold begins, and the start token where `since` determines

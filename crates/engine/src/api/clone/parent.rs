@@ -76,7 +76,7 @@ impl<'a> FoundParent<'a> {
         })?;
         here.store.neighbours().follows(&location)?;
         let there = Objects { env: asked.env.clone(), limit };
-        let newest = newest(&there).await?;
+        let newest = newest(&there).await.map_err(|error| log_elsewhere(error, &location))?;
         let named = named_within(&newest, &keys);
         named.iter().try_for_each(|entry| here.store.neighbours().follows(&entry.location))?;
         Ok(FoundParent { there, location, keys, asked, database: newest.database })
@@ -213,4 +213,15 @@ pub(super) fn new_pin(here: &Env, clone: DatabaseId) -> NewCheckpoint {
         metadata: place.into_iter().map(|place| (CLONE_AT.to_owned(), place)).collect(),
         ..NewCheckpoint::default()
     }
+}
+
+/// The error of a parent that was read, with a remedy if its log lies in a store of its own. A
+/// clone reads the log beside the parent's tables only.
+fn log_elsewhere(error: Error, location: &str) -> Error {
+    if error.kind() != ErrorKind::Unsupported || !error.to_string().contains("wal_url") {
+        return error;
+    }
+    let text = "the parent's log lies in a store of its own, which a clone does not read; import \
+                the parent into a place without the store option `wal_url`, and clone the import";
+    Error::unsupported(text).with("parent", location)
 }
