@@ -394,6 +394,26 @@ def test_subclasses_of_bytes_are_bytes(db) -> None:
     assert db[b"k"] == b"v"
 
 
+def test_a_store_option_that_is_not_known_comes_with_the_nearest_one() -> None:
+    for url, name, near in (
+        ("s3://bucket/db", "acess_key_id", "access_key_id"),
+        ("s3://bucket/db", "AWS_SECRET_ACCES_KEY", "secret_access_key"),
+        ("gs://bucket/db", "service_acount", "service_account"),
+        ("az://container/db", "acount_name", "account_name"),
+        ("az://container/db", "conect_timeout", "connect_timeout"),
+        ("memory://db", "encription_key", "encryption_key"),
+        ("s3://bucket/db", "clone_parent", "clone_parents"),
+        ("s3://bucket/db", "transactional_stor", "transactional_store"),
+        ("s3://bucket/db", "wal_ulr", "wal_url"),
+        ("s3://bucket/db", "expire_at", "expires_at"),
+        ("s3://bucket/db", "x", None),
+    ):
+        with pytest.raises(siltstone.Invalid, match="is not known for") as raised:
+            siltstone.open_reader(url, store_options={name: "5 canary"})
+        assert raised.value.context.get("nearest") == near
+        assert "canary" not in str(raised.value)
+
+
 def test_a_used_scan_is_not_an_arrow_stream(db) -> None:
     for i in range(40):
         db[b"%02d" % i] = b"v"
