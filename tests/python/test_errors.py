@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from datetime import timedelta
 
 import pytest
@@ -335,6 +336,37 @@ def test_what_is_not_there_is_not_found(url: str) -> None:
 def test_urls_that_name_no_store_are_invalid(wrong: str) -> None:
     with pytest.raises(ValueError):
         siltstone.open(wrong)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("n" * 300, "not valid"),
+        ("file/db", "through a file"),
+        ("file", "this is a file"),
+        ("a\0b", "NUL"),
+        ("loop", "loop of symbolic links"),
+        ("loop/db", "loop of symbolic links"),
+        ("dangling", "not valid"),
+        ("dangling/db", "not valid"),
+        ("\udcff", "UTF-8"),
+    ],
+)
+def test_a_path_that_cannot_be_is_invalid_at_once(tmp_path, name: str, text: str) -> None:
+    (tmp_path / "file").write_text("")
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "dangling").symlink_to("nowhere")
+    path = f"{tmp_path}/{name}"
+    began = time.monotonic()
+    for call in (siltstone.open, siltstone.open_reader, siltstone.admin.list_checkpoints):
+        # A link to nothing is an absent database until one is created there.
+        kind = siltstone.NotFound if "dangling" in name and call is not siltstone.open else None
+        with pytest.raises(kind or siltstone.Invalid) as raised:
+            call(path)
+        if kind is None:
+            assert text in str(raised.value)
+            assert str(tmp_path) in raised.value.context["path"]
+    assert time.monotonic() - began < 10
 
 
 @pytest.mark.parametrize("wrong", [None, 5, b"bytes"])
