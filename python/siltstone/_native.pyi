@@ -1839,7 +1839,7 @@ def ingest_begin(
     url: str,
     store_options: dict[str, str | int | bool],
     lifetime: _Seconds,
-    app: tuple[str, int] | None,
+    txn: tuple[str, int] | None,
     replace: tuple[_Bytes | None, _Bytes | None] | None,
     behind: bool,
 ) -> tuple[_PlainJob, int]: ...

@@ -37,6 +37,7 @@
 
 mod admin;
 mod aio;
+mod argument;
 mod array;
 mod batch;
 mod bytes;

@@ -1,5 +1,6 @@
 //! `load`: bulk load of Arrow data into a database, or into a part of an ingest job.
 
+use crate::argument::{flag, text};
 use crate::checkpoint::place;
 use crate::column::{check_type, needs_columns, null};
 use crate::database::Database;
@@ -365,13 +366,14 @@ pub(crate) fn ingest_load<'py>(
     job: PlainJob,
     data: &Bound<'py, PyAny>,
     options: Option<Bound<'py, PyAny>>,
-    order: (bool, String),
+    order: (Bound<'py, PyAny>, Bound<'py, PyAny>),
     memory_bytes: Option<Bound<'py, PyAny>>,
     scratch: Option<Bound<'py, PyAny>>,
     progress: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<LoadedPart<'py>> {
     let job = job_of(py, job)?;
-    let load = load_options(py, (order.0, &order.1), memory_bytes, scratch)?;
+    let (sorted, duplicates) = (flag(&order.0, "sorted")?, text(&order.1, "duplicates")?);
+    let load = load_options(py, (sorted, &duplicates), memory_bytes, scratch)?;
     let (options, _) = target::options(py, options)?;
     let how = PartOptions {
         options,

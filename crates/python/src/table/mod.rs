@@ -481,7 +481,7 @@ fn open_table(
     py: Python<'_>,
     url: &str,
     schema: &TableColumns,
-    manner: OpenMode,
+    manner: OpenMode<'_>,
     named: &Bound<'_, PyDict>,
     store_options: &Bound<'_, PyDict>,
     merge_operator: Option<&Bound<'_, PyAny>>,
