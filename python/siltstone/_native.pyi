@@ -893,12 +893,14 @@ class TableSchema:
         """Returns the schema with a value column changed to a type that holds all of its values.
 
         :param field: an Arrow field with the name of the column.
-        :raises Invalid: if there is no such column, or the type does not hold all of its values.
+        :raises Invalid: if there is no such column, it belongs to the key, or the type does not
+            hold all of its values.
         """
     def with_nulls(self, column: str) -> TableSchema:
         """Returns the schema with a value column made nullable.
 
-        :raises Invalid: if there is no such column, or it is nullable already.
+        :raises Invalid: if there is no such column, it belongs to the key, or it is nullable
+            already.
         """
     def has(self, field: Any) -> bool:
         """Whether a column has the name and the type of an Arrow field."""

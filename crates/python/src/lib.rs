@@ -69,6 +69,7 @@ mod lines;
 mod load;
 mod lsm;
 mod memory;
+mod nesting;
 mod open;
 mod operator;
 mod options;
