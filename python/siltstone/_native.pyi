@@ -1066,7 +1066,8 @@ class Scan(Iterator[_Row], Generic[_Row]):
 
         :param batch_rows: maximum number of rows in a batch, 65,536 by default. A batch also ends
             at 64 MiB.
-        :raises Invalid: if rows were read but not yet iterated, or `batch_rows` is below 1.
+        :raises Invalid: if rows were read but not yet iterated, if the scan was iterated to its
+            end, read as Arrow data or closed, or if `batch_rows` is below 1.
         """
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any: ...
     def close(self) -> None:

@@ -6,10 +6,12 @@ import math
 import time
 from datetime import timedelta
 
+import pyarrow as pa
 import pytest
 
 import siltstone
-from siltstone import _native
+from aio_for_tests import run
+from siltstone import _native, aio
 
 
 @pytest.mark.parametrize("kind", _native.error_kinds())
@@ -444,6 +446,45 @@ def test_a_store_option_that_is_not_known_comes_with_the_nearest_one() -> None:
             siltstone.open_reader(url, store_options={name: "5 canary"})
         assert raised.value.context.get("nearest") == near
         assert "canary" not in str(raised.value)
+
+
+def test_a_scan_is_read_once(memory_url: str) -> None:
+    with siltstone.open(memory_url) as db:
+        for i in range(40):
+            db[b"%02d" % i] = b"v"
+        scan = db.scan()
+        assert pa.table(scan).num_rows == 40
+        for again in (lambda: pa.table(scan), scan.to_arrow):
+            with pytest.raises(siltstone.Invalid, match="was read as Arrow data"):
+                again()
+        assert list(scan) == []
+        scan = db.scan()
+        assert len(list(scan)) == 40
+        assert list(scan) == [], "an iterator that has ended stays at its end"
+        with pytest.raises(siltstone.Invalid, match="was iterated to its end"):
+            pa.table(scan)
+        with db.scan() as scan:
+            pass
+        assert list(scan) == []
+        with pytest.raises(siltstone.Invalid, match="was closed"):
+            pa.table(scan)
+        assert pa.table(db.scan(prefix=b"x")).num_rows == 0
+
+    async def scans() -> None:
+        async with aio.open_reader(memory_url) as reader:
+            scan = reader.scan()
+            assert sum([len(pa.record_batch(batch)) async for batch in scan.to_arrow()]) == 40
+            with pytest.raises(siltstone.Invalid, match="was read as Arrow data"):
+                scan.to_arrow()
+            assert [row async for row in scan] == []
+            scan = reader.scan()
+            assert len([row async for row in scan]) == 40
+            assert [row async for row in scan] == []
+            with pytest.raises(siltstone.Invalid, match="was iterated to its end"):
+                scan.to_arrow()
+            await scan.close()
+
+    run(scans())
 
 
 def test_a_used_scan_is_not_an_arrow_stream(db) -> None:
