@@ -372,6 +372,29 @@ def test_what_the_command_refuses(tmp_path) -> None:
     assert "the columns are: key, value" in told[""]
 
 
+@pytest.mark.parametrize("error", [ZeroDivisionError, StopIteration])
+def test_a_callback_that_fails_ends_each_load(memory_url: str, error: type[Exception]) -> None:
+    """It is called before the commit, however short the load is, blocking and awaited alike."""
+
+    def fails(_done: int, _total: int) -> None:
+        raise error
+
+    with siltstone.open(memory_url) as db:
+        with pytest.raises(error):
+            db.load(WHOLE, on_progress=fails)
+        assert list(db) == []
+
+    async def loads() -> None:
+        async with aio.open(memory_url) as db:
+            await db.load(WHOLE, on_progress=fails)
+
+    # A coroutine cannot raise StopIteration.
+    with pytest.raises(RuntimeError if error is StopIteration else error):
+        run(loads())
+    with siltstone.open_reader(memory_url) as reader:
+        assert list(reader.keys()) == []
+
+
 def test_the_command_leaves_it_to_the_writer_that_lives(tmp_path) -> None:
     (tmp_path / "rows.csv").write_text("key,value\nb,2\na,1\n")
     with siltstone.open(tmp_path / "db") as db:
