@@ -1071,6 +1071,8 @@ class Scan(Iterator[_Row], Generic[_Row]):
             end, read as Arrow data or closed, or if `batch_rows` is below 1.
         """
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any: ...
+    def __arrow_c_schema__(self) -> Any:
+        """Lets a library look at the columns, as duckdb does, without reading the scan."""
     def close(self) -> None:
         """Releases the data that the scan keeps. The scan yields no more rows."""
     def __enter__(self) -> Self: ...

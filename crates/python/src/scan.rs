@@ -8,12 +8,13 @@ use crate::range::count;
 use crate::reached::ScanPosition;
 use crate::shown;
 use crate::source::Source;
-use crate::stream::{ArrowStream, DEFAULT_BATCH_ROWS};
+use crate::stream::{ArrowStream, DEFAULT_BATCH_ROWS, row_field};
 use crate::wait::wait;
 use futures::future::BoxFuture;
 use parking_lot::{Mutex, MutexGuard};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyCapsule, PyType};
+use pyo3_arrow::ffi::to_schema_pycapsule;
 use siltstone::tables::Merged;
 use siltstone::{Answer, Error, FillOutcome, Result, Rows, ScanRange};
 use std::collections::VecDeque;
@@ -484,6 +485,11 @@ impl Scan {
         requested_schema: Option<Bound<'py, PyCapsule>>,
     ) -> PyResult<Bound<'py, PyCapsule>> {
         self.to_arrow(py, None)?.capsule(py, requested_schema)
+    }
+
+    /// Lets a library look at the columns, as duckdb does, without reading the scan.
+    fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyCapsule>> {
+        Ok(to_schema_pycapsule(py, row_field().as_ref())?)
     }
 
     /// Releases the data that the scan keeps. The scan yields no more rows.
