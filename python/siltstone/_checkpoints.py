@@ -108,7 +108,12 @@ def asked_for(
     name: str | None,
     metadata: Mapping[str, str] | None,
 ) -> dict[str, Any]:
-    """Returns the arguments of a new checkpoint, for the compiled module."""
+    """Returns the arguments of a new checkpoint, for the compiled module.
+
+    :raises TypeError: if `metadata` is not a mapping.
+    """
+    if metadata is not None and not isinstance(metadata, Mapping):
+        raise TypeError(f"metadata must be a dict of str to str, not {type(metadata).__name__}")
     return {
         "scope": scope,
         "force_flush": force_flush,

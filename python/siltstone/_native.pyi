@@ -617,9 +617,10 @@ class Database(_Warms):
             1 GiB by default), in addition to the memory of `data` itself. Larger data is sorted
             through files in `scratch`.
         :param scratch: an existing local folder (by default that of `tempfile`).
-        :param on_progress: called a few times a second, and at the end, with the bytes done and the
-            bytes to do, as far as known. Each row counts twice: when it is read, and when it is in
-            a table. An exception that it raises before the end ends the load.
+        :param on_progress: called a few times a second, when all rows are read, and at the end,
+            with the bytes done and the bytes to do, as far as known. Each row counts twice: when it
+            is read, and when it is in a table. An exception that it raises before the last call,
+            which follows the commit, ends the load.
         :return: `LoadResult`. Existing rows with other keys are kept.
         :raises Invalid: if a column is missing, a value is null, a row is out of order (the text
             names the row, counted from 0), or rows have equal keys (the text names the key and both
@@ -894,12 +895,14 @@ class TableSchema:
         """Returns the schema with a value column changed to a type that holds all of its values.
 
         :param field: an Arrow field with the name of the column.
-        :raises Invalid: if there is no such column, or the type does not hold all of its values.
+        :raises Invalid: if there is no such column, it belongs to the key, or the type does not
+            hold all of its values.
         """
     def with_nulls(self, column: str) -> TableSchema:
         """Returns the schema with a value column made nullable.
 
-        :raises Invalid: if there is no such column, or it is nullable already.
+        :raises Invalid: if there is no such column, it belongs to the key, or it is nullable
+            already.
         """
     def has(self, field: Any) -> bool:
         """Whether a column has the name and the type of an Arrow field."""
@@ -1065,9 +1068,12 @@ class Scan(Iterator[_Row], Generic[_Row]):
 
         :param batch_rows: maximum number of rows in a batch, 65,536 by default. A batch also ends
             at 64 MiB.
-        :raises Invalid: if rows were read but not yet iterated, or `batch_rows` is below 1.
+        :raises Invalid: if rows were read but not yet iterated, if the scan was iterated to its
+            end, read as Arrow data or closed, or if `batch_rows` is below 1.
         """
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any: ...
+    def __arrow_c_schema__(self) -> Any:
+        """Lets a library look at the columns, as duckdb does, without reading the scan."""
     def close(self) -> None:
         """Releases the data that the scan keeps. The scan yields no more rows."""
     def __enter__(self) -> Self: ...
@@ -1840,7 +1846,7 @@ def ingest_begin(
     url: str,
     store_options: dict[str, str | int | bool],
     lifetime: _Seconds,
-    app: tuple[str, int] | None,
+    txn: tuple[str, int] | None,
     replace: tuple[_Bytes | None, _Bytes | None] | None,
     behind: bool,
 ) -> tuple[_PlainJob, int]: ...

@@ -267,7 +267,24 @@ def _reader_arguments(
 
 
 _SCHEMES = frozenset(
-    "abfs abfss adl az azure dbfs file gs hdfs http https memory s3 s3a wasb wasbs".split()
+    [
+        "abfs",
+        "abfss",
+        "adl",
+        "az",
+        "azure",
+        "dbfs",
+        "file",
+        "gs",
+        "hdfs",
+        "http",
+        "https",
+        "memory",
+        "s3",
+        "s3a",
+        "wasb",
+        "wasbs",
+    ]
 )
 """Schemes of URLs. A path that begins with one and a colon is a URL that was mistyped."""
 
@@ -278,7 +295,8 @@ def _text(url: Url) -> str:
     :raises Invalid: if the path is that of a file.
     """
     place = place_of(url)
-    if "://" not in place and Path(place).is_file():
+    # Unlike `Path.is_file`, it is False for a path that no file can have; the store explains those.
+    if "://" not in place and os.path.isfile(place):  # noqa: PTH113
         text = "this is a file, and a database is a folder; give the path of a folder"
         raise Invalid(text, context={"path": place})
     return place
@@ -289,9 +307,9 @@ def place_of(url: Url) -> str:
     path with ``~`` replaced by the home folder.
 
     :raises TypeError: if `url` is neither text nor a path of text.
-    :raises Invalid: if the path is empty, if the home folder is unknown, for a URL whose scheme is
-        not followed by two slashes, or for ``:memory:``, which other databases use for a database
-        in memory.
+    :raises Invalid: if the path is empty or not valid UTF-8, if the home folder is unknown, for a
+        URL whose scheme is not followed by two slashes, or for ``:memory:``, which other databases
+        use for a database in memory.
     """
     text = os.fspath(url) if isinstance(url, str | os.PathLike) else None
     if not isinstance(text, str):
@@ -307,11 +325,16 @@ def place_of(url: Url) -> str:
     if scheme in _SCHEMES and text.startswith(f"{scheme}:") and "://" not in text:
         meant = f"a URL has two slashes behind its scheme: {scheme}://…"
         raise Invalid(f"{meant}; a folder of this name is ./{text}", context={"url": text})
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        wrong = "the path is not valid UTF-8; rename the folder, or link to it by another name"
+        raise Invalid(wrong, context={"path": ascii(text)}) from None
     if not text.startswith("~"):
         return text
     try:
         return str(Path(text).expanduser())
-    except RuntimeError:
+    except (RuntimeError, ValueError):
         home = "there is no such home folder; a folder whose name begins with ~ is written ./~name"
         raise Invalid(home, context={"path": text}) from None
 

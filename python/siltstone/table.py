@@ -433,14 +433,15 @@ class Table(_Known):
         Database has this method.
 
         :param field: an Arrow field with the name of the column.
-        :raises Invalid: if there is no such column, or the type does not hold all of its values.
+        :raises Invalid: if there is no such column, it belongs to the key, or the type does not
+            hold all of its values.
         """
         self._evolve(("widen", field))
 
     def allow_nulls(self, column: str) -> None:
         """Makes a value column nullable. Only a Database has this method.
 
-        :raises Invalid: if there is no such column.
+        :raises Invalid: if there is no such column, or it belongs to the key.
         """
         self._evolve(("nulls", column))
 

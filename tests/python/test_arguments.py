@@ -325,3 +325,91 @@ def test_a_wrong_duration_of_a_store_is_refused_by_name(absent: dict, wrong: obj
         siltstone.open_reader("s3://bucket/db", store_options=absent | {"connect_timeout": wrong})
     with pytest.raises(TypeError, match=r"store option 'timeout' is a timedelta, .*, not bool"):
         siltstone.open_reader("s3://bucket/db", store_options=absent | {"timeout": True})
+
+
+# --- Types of arguments ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["create", "take_over", "shared", "allow_ingest_behind"])
+def test_open_names_the_argument_of_a_wrong_type(memory_url: str, name: str) -> None:
+    wanted = "a bool or None" if name == "take_over" else "a bool"
+    text = f"^{name} must be {wanted}, not str$"
+    with pytest.raises(TypeError, match=text):
+        siltstone.open(memory_url, **{name: "no"})
+
+    async def opens() -> None:
+        await aio.open(memory_url, **{name: "no"})
+
+    with pytest.raises(TypeError, match=text):
+        run(opens())
+
+
+def test_a_checkpoint_names_the_argument_of_a_wrong_type(filled: str) -> None:
+    wrong: dict[str, Any] = {"name": 5, "scope": 5, "force_flush": "no", "metadata": 5}
+
+    async def makes(given: dict[str, Any]) -> None:
+        async with aio.open(filled) as db:
+            await db.checkpoint(**given)
+
+    for name, value in wrong.items():
+        with pytest.raises(TypeError, match=f"^{name} must be a"):
+            run(makes({name: value}))
+    for name in ("name", "metadata"):
+        with pytest.raises(TypeError, match=f"^{name} must be a"):
+            admin.create_checkpoint(filled, **{name: 5})
+
+
+def test_names_of_options_are_text(memory_url: str) -> None:
+    for options in ({5: 1}, {"gc": {5: 1}}):
+        with pytest.raises(TypeError, match=r"^the name of an option must be a str, not int$"):
+            siltstone.open(memory_url, options=options)
+    with pytest.raises(TypeError, match=r"^the name of a store option must be a str, not int$"):
+        siltstone.open(memory_url, store_options={5: "secret"})
+
+
+def test_a_feed_names_the_argument_of_a_wrong_type(filled: str) -> None:
+    for name in ("consumer", "until"):
+        with pytest.raises(TypeError, match=f"^{name} must be a str or None, not int$"):
+            changes.begin(filled, since="oldest", **{name: 5})
+
+
+def test_a_clone_names_the_argument_of_a_wrong_type(filled: str, tmp_path: Path) -> None:
+    place = str(tmp_path / "clone")
+    with pytest.raises(TypeError, match=r"^start: .*encode"):
+        siltstone.clone(place, parent=filled, start="a")
+    with pytest.raises(TypeError, match=r"^end: .*int"):
+        siltstone.clone(place, parent=filled, end=5)
+    with pytest.raises(TypeError, match=r"^end of the parent .*: .*encode"):
+        siltstone.clone(place, parent=siltstone.Parent(filled, end="a"))
+    siltstone.clone(place, parent=filled, start=bytearray(b"key5"), end=memoryview(b"key6"))
+    with siltstone.open_reader(place) as reader:
+        assert len(list(reader.keys())) == 11
+
+
+def test_a_job_names_the_argument_of_a_wrong_type(filled: str) -> None:
+    job = ingest.Job(filled)
+    with pytest.raises(TypeError, match=r"^sorted must be a bool, not str$"):
+        job.load(0, [], sorted="yes")
+    with pytest.raises(TypeError, match=r"^duplicates must be a str, not int$"):
+        job.load(0, [], duplicates=5)
+    with pytest.raises(TypeError, match=r"^worker must be a bool, not str$"):
+        admin.run_compactor(filled, worker="yes")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "max_space_amplification",
+        "max_wal_puts_per_second",
+        "flush_bytes",
+        "l0_max_ssts",
+        "compression",
+        "windows.keep",
+    ],
+)
+def test_a_duration_is_taken_only_where_one_is_meant(memory_url: str, name: str) -> None:
+    group, _, own = name.rpartition(".")
+    options: dict[str, Any] = {own: timedelta(seconds=5)}
+    with pytest.raises(siltstone.Invalid, match="the option is not a duration") as raised:
+        siltstone.open(memory_url, options={group: options} if group else options)
+    assert raised.value.context["option"] == name

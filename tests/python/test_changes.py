@@ -79,8 +79,13 @@ def test_a_consumer_goes_on_where_it_acknowledged(tmp_path) -> None:
         (held,) = changes.consumers(tmp_path)
         assert (held.name, held.seq, held.most_bytes) == ("index", 1, 4 << 30)
         assert held.expires is not None
+        with pytest.raises(siltstone.Expired, match="no consumer has that name") as raised:
+            changes.forget(tmp_path, "idnex")
+        assert raised.value.context == {"consumer": "idnex", "consumers": "index"}
         changes.forget(tmp_path, "index")
         assert changes.consumers(tmp_path) == []
+        with pytest.raises(siltstone.Expired, match="the database has no consumer"):
+            changes.forget(tmp_path, "index")
         with pytest.raises(siltstone.Expired, match="consumer"):
             again.read()
         with pytest.raises(siltstone.Expired, match="consumer"):

@@ -54,6 +54,14 @@ def test_put_get_delete_scan(run) -> None:
     assert err == "Error: the key 'b' is absent\n"
 
 
+@pytest.mark.parametrize("command", ["scan", "get 61", "put 61 62", "delete 61"])
+def test_keys_are_read_in_one_form(run, command: str) -> None:
+    for forms in (["--hex", "--base64"], ["--base64", "--hex"]):
+        status, out, err = run(*command.split(), *forms)
+        assert (status, out) == (2, "")
+        assert "--hex and --base64 exclude each other" in err
+
+
 def test_delete_takes_a_range(run) -> None:
     for key in ("a", "b", "c", "d"):
         assert run("put", key, "1") == (0, "", "")

@@ -214,6 +214,16 @@ def test_a_disk_that_takes_no_more_costs_requests_only(s3, python, tmp_path: Pat
     assert "disk_cache" not in err
 
 
+@pytest.mark.parametrize("name", ["file", "file/cache", "n" * 300])
+def test_a_path_at_which_no_folder_can_be_is_refused(tmp_path: Path, name: str) -> None:
+    (tmp_path / "file").write_text("of the user")
+    for url in (str(tmp_path / "db"), "memory://disk-cache-of-a-file"):
+        with pytest.raises(siltstone.Invalid, match="disk cache") as raised:
+            siltstone.open(url, options=cached(tmp_path / name))
+        assert raised.value.context["path"] == str(tmp_path / name)
+    assert (tmp_path / "file").read_text() == "of the user"
+
+
 def test_no_part_of_an_encrypted_database_is_stored(s3, tmp_path: Path) -> None:
     how = {"store_options": {**s3, "encryption_key": "01" * 32}}
     with siltstone.open("s3://bucket/secret", **how) as db:

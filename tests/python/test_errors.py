@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+import time
 from datetime import timedelta
 
+import pyarrow as pa
 import pytest
 
 import siltstone
-from siltstone import _native
+from aio_for_tests import run
+from siltstone import _native, aio
 
 
 @pytest.mark.parametrize("kind", _native.error_kinds())
@@ -337,6 +340,37 @@ def test_urls_that_name_no_store_are_invalid(wrong: str) -> None:
         siltstone.open(wrong)
 
 
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("n" * 300, "not valid"),
+        ("file/db", "through a file"),
+        ("file", "this is a file"),
+        ("a\0b", "NUL"),
+        ("loop", "loop of symbolic links"),
+        ("loop/db", "loop of symbolic links"),
+        ("dangling", "not valid"),
+        ("dangling/db", "not valid"),
+        ("\udcff", "UTF-8"),
+    ],
+)
+def test_a_path_that_cannot_be_is_invalid_at_once(tmp_path, name: str, text: str) -> None:
+    (tmp_path / "file").write_text("")
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "dangling").symlink_to("nowhere")
+    path = f"{tmp_path}/{name}"
+    began = time.monotonic()
+    for call in (siltstone.open, siltstone.open_reader, siltstone.admin.list_checkpoints):
+        # A link to nothing is an absent database until one is created there.
+        kind = siltstone.NotFound if "dangling" in name and call is not siltstone.open else None
+        with pytest.raises(kind or siltstone.Invalid) as raised:
+            call(path)
+        if kind is None:
+            assert text in str(raised.value)
+            assert str(tmp_path) in raised.value.context["path"]
+    assert time.monotonic() - began < 10
+
+
 @pytest.mark.parametrize("wrong", [None, 5, b"bytes"])
 def test_a_url_is_text(wrong) -> None:
     with pytest.raises(TypeError, match=r"^url: "):
@@ -392,6 +426,67 @@ def test_subclasses_of_bytes_are_bytes(db) -> None:
 
     db[Key(b"k")] = Key(b"v")
     assert db[b"k"] == b"v"
+
+
+def test_a_store_option_that_is_not_known_comes_with_the_nearest_one() -> None:
+    for url, name, near in (
+        ("s3://bucket/db", "acess_key_id", "access_key_id"),
+        ("s3://bucket/db", "AWS_SECRET_ACCES_KEY", "secret_access_key"),
+        ("gs://bucket/db", "service_acount", "service_account"),
+        ("az://container/db", "acount_name", "account_name"),
+        ("az://container/db", "conect_timeout", "connect_timeout"),
+        ("memory://db", "encription_key", "encryption_key"),
+        ("s3://bucket/db", "clone_parent", "clone_parents"),
+        ("s3://bucket/db", "transactional_stor", "transactional_store"),
+        ("s3://bucket/db", "wal_ulr", "wal_url"),
+        ("s3://bucket/db", "expire_at", "expires_at"),
+        ("s3://bucket/db", "x", None),
+    ):
+        with pytest.raises(siltstone.Invalid, match="is not known for") as raised:
+            siltstone.open_reader(url, store_options={name: "5 canary"})
+        assert raised.value.context.get("nearest") == near
+        assert "canary" not in str(raised.value)
+
+
+def test_a_scan_is_read_once(memory_url: str) -> None:
+    with siltstone.open(memory_url) as db:
+        for i in range(40):
+            db[b"%02d" % i] = b"v"
+        scan = db.scan()
+        # duckdb looks at the columns before it reads.
+        assert pa.schema(scan).names == ["key", "value"]
+        assert pa.table(scan).num_rows == 40
+        for again in (lambda: pa.table(scan), scan.to_arrow):
+            with pytest.raises(siltstone.Invalid, match="was read as Arrow data"):
+                again()
+        assert list(scan) == []
+        scan = db.scan()
+        assert len(list(scan)) == 40
+        assert list(scan) == [], "an iterator that has ended stays at its end"
+        with pytest.raises(siltstone.Invalid, match="was iterated to its end"):
+            pa.table(scan)
+        with db.scan() as scan:
+            pass
+        assert list(scan) == []
+        with pytest.raises(siltstone.Invalid, match="was closed"):
+            pa.table(scan)
+        assert pa.table(db.scan(prefix=b"x")).num_rows == 0
+
+    async def scans() -> None:
+        async with aio.open_reader(memory_url) as reader:
+            scan = reader.scan()
+            assert sum([len(pa.record_batch(batch)) async for batch in scan.to_arrow()]) == 40
+            with pytest.raises(siltstone.Invalid, match="was read as Arrow data"):
+                scan.to_arrow()
+            assert [row async for row in scan] == []
+            scan = reader.scan()
+            assert len([row async for row in scan]) == 40
+            assert [row async for row in scan] == []
+            with pytest.raises(siltstone.Invalid, match="was iterated to its end"):
+                scan.to_arrow()
+            await scan.close()
+
+    run(scans())
 
 
 def test_a_used_scan_is_not_an_arrow_stream(db) -> None:

@@ -105,8 +105,10 @@ def test_a_mirror_is_written_to_once_it_is_promoted(places: list[str]) -> None:
     assert rows(mirror) == expected | {b"new": b"row"}
     with pytest.raises(siltstone.Conflict, match="promoted"):
         admin.export(source, mirror)
-    with pytest.raises(siltstone.Conflict):
+    with pytest.raises(siltstone.Conflict, match=r"normal database.* needs none; check the path"):
         admin.promote(source)
+    with pytest.raises(siltstone.Conflict, match="an import creates a new database"):
+        admin.import_(source, mirror)
     with pytest.raises(siltstone.NotFound):
         admin.promote(source + "-nothing")
 

@@ -372,6 +372,51 @@ def test_what_the_command_refuses(tmp_path) -> None:
     assert "the columns are: key, value" in told[""]
 
 
+@pytest.mark.parametrize(
+    ("keys", "values", "more", "text"),
+    [
+        ([b"c", b"b"], [b"1", b"2"], [], "row 1 of {first} and row 1 of {second}: two rows"),
+        ([b"c", b"a"], [b"1", b"2"], ["--sorted"], "row 1 of {second}: rows must come in"),
+        ([b"c", b"d" * 70_000], [b"1", b"2"], [], "row 1 of {second}: a key has at most"),
+        ([b"c", None], [b"1", b"2"], [], "row 1 of {second}: the column key is null"),
+        ([b"c", b"d"], [None, b"2"], [], "row 0 of {second}: the column value is null"),
+    ],
+)
+def test_the_command_names_the_file_of_a_wrong_row(tmp_path, keys, values, more, text) -> None:
+    siltstone.open(tmp_path / "db").close()
+    first, empty, second = (tmp_path / f"{name}.parquet" for name in ("first", "empty", "second"))
+    rows = pa.table({"key": [b"a", b"b"], "value": [b"1", b"2"]})
+    parquet.write_table(rows, first)
+    parquet.write_table(rows.slice(0, 0), empty)
+    parquet.write_table(pa.table({"key": keys, "value": values}), second)
+    status, told = command(tmp_path / "db", *map(str, (first, empty, second)), *more)
+    assert status == 1
+    assert text.format(first=first, second=second) in told[""]
+
+
+@pytest.mark.parametrize("error", [ZeroDivisionError, StopIteration])
+def test_a_callback_that_fails_ends_each_load(memory_url: str, error: type[Exception]) -> None:
+    """It is called before the commit, however short the load is, blocking and awaited alike."""
+
+    def fails(_done: int, _total: int) -> None:
+        raise error
+
+    with siltstone.open(memory_url) as db:
+        with pytest.raises(error):
+            db.load(WHOLE, on_progress=fails)
+        assert list(db) == []
+
+    async def loads() -> None:
+        async with aio.open(memory_url) as db:
+            await db.load(WHOLE, on_progress=fails)
+
+    # A coroutine cannot raise StopIteration.
+    with pytest.raises(RuntimeError if error is StopIteration else error):
+        run(loads())
+    with siltstone.open_reader(memory_url) as reader:
+        assert list(reader.keys()) == []
+
+
 def test_the_command_leaves_it_to_the_writer_that_lives(tmp_path) -> None:
     (tmp_path / "rows.csv").write_text("key,value\nb,2\na,1\n")
     with siltstone.open(tmp_path / "db") as db:

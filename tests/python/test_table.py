@@ -149,6 +149,7 @@ def test_a_row_of_plain_bytes_is_named(memory_url: str) -> None:
             with pytest.raises(pa.ArrowInvalid) as caught:
                 rows(db.table.scan())
             assert "db.delete" in str(caught.value)
+            assert "as_bytes" not in str(caught.value), "only Spark has such an option"
             assert repr(plain)[2:-1] in str(caught.value)
             db.delete(plain)
         assert rows(db.table.scan()) == SOME[1:]
@@ -305,6 +306,12 @@ def test_columns_are_added_and_widened(url: str) -> None:
         ):
             with pytest.raises(siltstone.Invalid):
                 wrong()
+        for of_key in (
+            lambda: db.table.allow_nulls("country"),
+            lambda: db.table.widen_column(pa.field("country", pa.binary())),
+        ):
+            with pytest.raises(siltstone.Invalid, match=r"part of the key.* create a table with"):
+                of_key()
     # The current columns open it, the former ones do not.
     today = pa.schema(
         [COLUMNS.field(0), COLUMNS.field(1), pa.field("amount", pa.int64()), COLUMNS.field(3), more]
@@ -644,3 +651,78 @@ def test_a_number_beyond_32_bits_is_refused() -> None:
     schema.encode_key([{"k": 0.1}, {"k": math.inf}, {"k": math.nan}, {"k": 3.4e38}])
     with pytest.raises(siltstone.Invalid, match="32 bits"):
         schema.encode_key([{"k": 1e39}])
+
+
+def test_a_number_that_no_float_equals_is_refused() -> None:
+    wide = table.TableSchema(pa.schema([("k", pa.int8()), ("f", pa.float64())]), key=["k"])
+    narrow = table.TableSchema(pa.schema([("k", pa.int8()), ("f", pa.float32())]), key=["k"])
+    within = [5, 2**60, Decimal("0.5"), 0.1, math.nan]
+    assert len(pa.array(wide.encode([{"k": n, "f": of} for n, of in enumerate(within)])[0])) == 5
+    narrow.encode([{"k": 1, "f": 0.1}, {"k": 2, "f": 2**24}])
+    for schema, wrong in (
+        (wide, 2**53 + 1),
+        (wide, Decimal("0.1")),
+        (wide, 10**400),
+        (narrow, 2**24 + 1),
+    ):
+        with pytest.raises(siltstone.Invalid) as raised:
+            schema.encode([{"k": 1, "f": wrong}])
+        assert raised.value.context["column"] == "f"
+
+
+def test_a_number_is_no_timestamp() -> None:
+    schema = table.TableSchema(
+        pa.schema([("k", pa.int8()), ("t", pa.timestamp("us", "UTC"))]), key=["k"]
+    )
+    for wrong in (5, 5.0, True):
+        with pytest.raises(TypeError, match=r"column t is .*: it takes a datetime"):
+            schema.encode([{"k": 1, "t": wrong}])
+    # As Arrow data of numbers.
+    with pytest.raises(siltstone.Invalid):
+        schema.encode(pa.table({"k": pa.array([1], pa.int8()), "t": [5]}))
+
+
+def test_pairs_of_a_map_have_different_keys() -> None:
+    schema = table.TableSchema(
+        pa.schema([("k", pa.int8()), ("m", pa.map_(pa.binary(), pa.int8()))]), key=["k"]
+    )
+    schema.encode([{"k": 1, "m": [(b"a", 1), (b"b", 2)]}])
+    for pairs in ([(b"a", 1), (b"a", 2)], [(b"a", 1), (bytearray(b"a"), 1)]):
+        with pytest.raises(siltstone.Invalid, match="two pairs of a map have the key") as raised:
+            schema.encode([{"k": 1, "m": pairs}])
+        assert raised.value.context["column"] == "m"
+
+
+@pytest.mark.parametrize("kind", ["list", "struct", "map", "dictionary"])
+def test_types_that_are_nested_very_deep_are_refused(memory_url: str, kind: str) -> None:
+    """The import of Arrow types calls itself, and would overflow the stack."""
+    around = {
+        "list": pa.list_,
+        "struct": lambda within: pa.struct([("f", within)]),
+        "map": lambda within: pa.map_(pa.string(), within),
+        "dictionary": lambda within: pa.dictionary(pa.int8(), within),
+    }
+    deep = pa.int8()
+    for _ in range(2500):
+        deep = around[kind](deep)
+    schema = table.TableSchema(pa.schema([("k", pa.int8()), ("v", pa.int8())]), key=["k"])
+    calls = [
+        lambda: table.TableSchema(pa.schema([("k", pa.int8()), ("v", deep)]), key=["k"]),
+        lambda: schema.with_column(pa.field("w", deep)),
+        lambda: schema.has(pa.field("v", deep)),
+    ]
+    if kind != "dictionary":
+        nulls = pa.nulls(1, deep)
+        rows = pa.record_batch({"k": pa.array([1], pa.int8()), "v": nulls})
+        reader = pa.RecordBatchReader.from_batches(rows.schema, [rows])
+        calls += [lambda: schema.encode(rows), lambda: schema.encode(reader)]
+        with (
+            siltstone.open(memory_url) as db,
+            pytest.raises(siltstone.Invalid, match="nested too deep"),
+        ):
+            db.put_many(nulls, nulls)
+    for call in calls:
+        with pytest.raises(siltstone.Invalid, match="nested too deep"):
+            call()
+    with pytest.raises(siltstone.Corruption, match="nested less deep"):
+        table.TableSchema.parse(f"keys 1 (k int8)\nvalues 1 generation 1 (v {'list<' * 10**5})")

@@ -19,6 +19,7 @@
 //! | [`outcome`] | the outcome of a conditional PUT |
 //! | [`error`] | the one error type |
 //! | [`near`] | searching from an estimated position |
+//! | [`likeness`] | the known name that a mistyped one is most like |
 //! | [`prefetch`] | prefetching |
 //! | [`prefix`] | the first bytes of keys, compared as numbers |
 //! | [`limits`] | hard bounds and their derivations |
@@ -34,6 +35,7 @@ pub mod entry;
 pub mod envelope;
 pub mod error;
 pub mod id;
+pub mod likeness;
 pub mod limits;
 pub mod name;
 pub mod near;

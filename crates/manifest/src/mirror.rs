@@ -6,7 +6,7 @@
 use crate::edit::ingest::apps_with;
 use crate::edit::mirror::check_source;
 pub use crate::edit::mirror::is_promoted_by;
-use crate::edit::{Conflict, InstallIngest, NewHead, Refusal};
+use crate::edit::{Conflict, InstallIngest, MirrorUse, NewHead, Refusal};
 use crate::state::clone::Composed;
 use crate::state::{L0Entry, Manifest, Mirror, MirrorHead, SortedRun};
 use siltstone_base::sst::SstLocation;
@@ -33,7 +33,10 @@ pub fn check_target(
     if state.destroyed_at.is_some() {
         return Err(Conflict::Destroyed.into());
     }
-    let Some(mirror) = &state.mirror else { return Err(Conflict::NoMirror { database }.into()) };
+    let Some(mirror) = &state.mirror else {
+        let wanted_by = MirrorUse::of_transfer(is_import);
+        return Err(Conflict::NoMirror { database, wanted_by }.into());
+    };
     check_source(mirror, database, source, is_import)?;
     Ok(mirror)
 }

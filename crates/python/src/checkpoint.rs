@@ -1,5 +1,6 @@
 //! Checkpoints: create, refresh, delete and list them; and the fixed version of a reader.
 
+use crate::argument::{flag, optional_text, text};
 use crate::database::Database;
 use crate::duration::duration;
 use crate::error::Raise;
@@ -70,11 +71,11 @@ fn parsed(text: &str) -> PyResult<CheckpointName> {
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 struct CheckpointArguments<'py> {
-    scope: String,
-    force_flush: bool,
+    scope: Bound<'py, PyAny>,
+    force_flush: Bound<'py, PyAny>,
     lifetime: Option<Bound<'py, PyAny>>,
     source: Option<Bound<'py, PyAny>>,
-    name: Option<String>,
+    name: Bound<'py, PyAny>,
     metadata: Option<Bound<'py, PyDict>>,
 }
 
@@ -85,8 +86,9 @@ struct CheckpointArguments<'py> {
 pub(crate) fn how(asked: &Bound<'_, PyDict>) -> PyResult<CheckpointOptions> {
     let py = asked.py();
     let asked: CheckpointArguments<'_> = asked.extract()?;
-    let scope = match asked.scope.as_str() {
-        "all" => CheckpointScope::All { force_flush: asked.force_flush },
+    let force_flush = flag(&asked.force_flush, "force_flush")?;
+    let scope = match text(&asked.scope, "scope")?.as_str() {
+        "all" => CheckpointScope::All { force_flush },
         "durable" => CheckpointScope::Durable,
         other => {
             let text = format!("scope is 'all' or 'durable', not '{other}'");
@@ -104,7 +106,8 @@ pub(crate) fn how(asked: &Bound<'_, PyDict>) -> PyResult<CheckpointOptions> {
         _ => Err(PyTypeError::new_err("metadata is a dict of str to str")),
     };
     let metadata = metadata.map(fact).collect::<PyResult<_>>()?;
-    Ok(CheckpointOptions { scope, lifetime, source, name: asked.name, metadata })
+    let name = optional_text(&asked.name, "name")?;
+    Ok(CheckpointOptions { scope, lifetime, source, name, metadata })
 }
 
 #[pymethods]

@@ -1,9 +1,10 @@
 //! Clones.
 
 use crate::aio::pending::Pending;
+use crate::argument::{optional_bytes, text};
 use crate::checkpoint::name;
 use crate::error::Raise;
-use crate::open::{env, text_of};
+use crate::open::{env, shown, text_of};
 use crate::options::options;
 use crate::process::Process;
 use crate::wait::wait;
@@ -14,9 +15,10 @@ use siltstone::store::url;
 use siltstone::{Env, Options};
 
 /// A parent in Python's form: URL, checkpoint, and the range of keys to take over.
-type Parent<'py> = (String, Option<Bound<'py, PyAny>>, Option<Vec<u8>>, Option<Vec<u8>>);
+type Parent<'py> =
+    (Bound<'py, PyAny>, Option<Bound<'py, PyAny>>, Bound<'py, PyAny>, Bound<'py, PyAny>);
 /// The first key of the range, and the key before which it ends.
-type Range = (Option<Vec<u8>>, Option<Vec<u8>>);
+type Range<'py> = (Bound<'py, PyAny>, Bound<'py, PyAny>);
 
 /// The arguments of a clone.
 struct CloneArguments {
@@ -31,14 +33,20 @@ impl CloneArguments {
         py: Python<'_>,
         url: &str,
         parents: Vec<Parent<'_>>,
-        (start, end): Range,
+        (start, end): Range<'_>,
         store_options: &Bound<'_, PyDict>,
     ) -> PyResult<CloneArguments> {
         let process = Process::current(py)?;
         let place = env(py, process, url, &text_of(store_options)?)?;
         let _entered = process.handle().enter();
+        let (start, end) = (optional_bytes(&start, "start")?, optional_bytes(&end, "end")?);
         let mut sources = Vec::with_capacity(parents.len());
         for (parent, checkpoint, from, to) in parents {
+            let parent = text(&parent, "parent")?;
+            let [from, to] = [(&from, "start"), (&to, "end")].map(|(bound, name)| {
+                optional_bytes(bound, &format!("{name} of the parent {}", shown(&parent)))
+            });
+            let (from, to) = (from?, to?);
             // The URL and the store as the clone will resolve them later, by its own clients.
             let location = url::location(&parent).raise(py)?;
             let store = place.store.neighbours().neighbour(&location).raise(py)?;
@@ -64,7 +72,7 @@ pub(crate) fn clone(
     py: Python<'_>,
     url: &str,
     parents: Vec<Parent<'_>>,
-    range: Range,
+    range: Range<'_>,
     store_options: &Bound<'_, PyDict>,
 ) -> PyResult<()> {
     let asked = CloneArguments::new(py, url, parents, range, store_options)?;
@@ -77,7 +85,7 @@ pub(crate) fn begin_clone(
     py: Python<'_>,
     url: &str,
     parents: Vec<Parent<'_>>,
-    range: Range,
+    range: Range<'_>,
     store_options: &Bound<'_, PyDict>,
 ) -> PyResult<Pending> {
     let asked = CloneArguments::new(py, url, parents, range, store_options)?;

@@ -1,5 +1,6 @@
 //! A compactor, or a compaction worker, in this process, without a writer.
 
+use crate::argument::flag;
 use crate::error::exception;
 use crate::open::{env, text_of};
 use crate::operator::operator;
@@ -53,10 +54,10 @@ pub(crate) fn run_compactor(
     named: &Bound<'_, PyDict>,
     store_options: &Bound<'_, PyDict>,
     merge_operator: Option<&Bound<'_, PyAny>>,
-    workers: (usize, bool),
+    workers: (usize, Bound<'_, PyAny>),
     told: &Bound<'_, PyAny>,
 ) -> PyResult<()> {
-    let (workers, worker) = workers;
+    let (workers, worker) = (workers.0, flag(&workers.1, "worker")?);
     let how = how(named, merge_operator, workers)?;
     let (process, compactor, heard) = open(py, url, how, store_options)?;
     let work = compactor.clone();

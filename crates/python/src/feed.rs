@@ -2,6 +2,7 @@
 //! `siltstone.changes`, which passes its arguments here as plain values.
 
 use crate::aio::pending::Pending;
+use crate::argument::optional_text;
 use crate::array::ArrowArray;
 use crate::checkpoint::{place, shown};
 use crate::database::Database;
@@ -34,8 +35,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 #[pyo3(from_item_all)]
 struct FeedArguments<'py> {
     since: (String, Option<String>),
-    until: Option<String>,
-    consumer: Option<String>,
+    until: Bound<'py, PyAny>,
+    consumer: Bound<'py, PyAny>,
     lifetime: Option<Bound<'py, PyAny>>,
     most_bytes: Option<u64>,
 }
@@ -57,9 +58,11 @@ fn how(asked: &Bound<'_, PyDict>) -> PyResult<ChangesOptions> {
         },
         _ => ChangesFrom::Token(value.parse().raise(py)?),
     };
-    let until = asked.until.map(|text| text.parse::<ChangeToken>()).transpose().raise(py)?;
+    let until = optional_text(&asked.until, "until")?;
+    let until = until.map(|text| text.parse::<ChangeToken>()).transpose().raise(py)?;
     let lifetime = asked.lifetime.map(|one| duration(&one, "lifetime")).transpose()?;
-    let consumer = asked.consumer.map(|name| {
+    let consumer = optional_text(&asked.consumer, "consumer")?;
+    let consumer = consumer.map(|name| {
         let usual = Consumer::new(&name);
         let most_bytes = asked.most_bytes.or(usual.most_bytes);
         Consumer { name, lifetime: lifetime.or(usual.lifetime), most_bytes }

@@ -2,6 +2,7 @@
 //! a type and errors of the caller's stream in one place for all methods.
 
 use crate::error::{self, CallerException};
+use crate::nesting;
 use arrow_array::{ArrayRef, NullArray, RecordBatch, RecordBatchOptions, RecordBatchReader};
 use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef};
 use pyo3::exceptions::{PyException, PyStopIteration, PyTypeError};
@@ -41,6 +42,7 @@ fn is_column_of_pandas(object: &Bound<'_, PyAny>) -> bool {
 /// # Errors
 /// TypeError for an object without columns, such as a single array.
 pub(crate) fn batches_of(data: &Bound<'_, PyAny>) -> PyResult<IncomingBatches> {
+    nesting::check(data)?;
     if data.hasattr("read_next_batch")? {
         return Ok(Box::new(PyarrowReader::new(data)?));
     }
@@ -81,6 +83,7 @@ pub(crate) fn chunks_of(object: &Bound<'_, PyAny>) -> PyResult<Vec<ArrayRef>> {
                 .map_err(|error| error::exception(object.py(), &error))?,
         ]);
     }
+    nesting::check(object)?;
     let array = object.extract::<AnyArray>();
     let array = array.and_then(|array| Ok(array.into_chunked_array()?));
     let (chunks, _) = array.map_err(|raised| through_c(object.py(), raised))?.into_inner();

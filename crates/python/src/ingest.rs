@@ -103,7 +103,7 @@ pub(crate) fn ingest_begin(
     url: &str,
     store_options: &Bound<'_, PyDict>,
     lifetime: &Bound<'_, PyAny>,
-    app: Option<(String, u64)>,
+    txn: Option<(String, u64)>,
     replace: Option<(Option<BytesArg<'_>>, Option<BytesArg<'_>>)>,
     behind: bool,
 ) -> PyResult<(PlainJob, u64)> {
@@ -114,8 +114,8 @@ pub(crate) fn ingest_begin(
     let (process, env, deadline) = place(py, url, store_options)?;
     let begun = async {
         match behind {
-            true => IngestJob::begin_behind(&env, lifetime, app, deadline).await,
-            false => IngestJob::begin(&env, lifetime, app, deadline).await,
+            true => IngestJob::begin_behind(&env, lifetime, txn, deadline).await,
+            false => IngestJob::begin(&env, lifetime, txn, deadline).await,
         }
     };
     let job = wait(py, process, begun)?;

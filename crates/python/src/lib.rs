@@ -37,6 +37,7 @@
 
 mod admin;
 mod aio;
+mod argument;
 mod array;
 mod batch;
 mod bytes;
@@ -68,6 +69,7 @@ mod lines;
 mod load;
 mod lsm;
 mod memory;
+mod nesting;
 mod open;
 mod operator;
 mod options;

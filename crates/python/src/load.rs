@@ -1,5 +1,6 @@
 //! `load`: bulk load of Arrow data into a database, or into a part of an ingest job.
 
+use crate::argument::{flag, text};
 use crate::checkpoint::place;
 use crate::column::{check_type, needs_columns, null};
 use crate::database::Database;
@@ -304,7 +305,8 @@ fn pump<'py>(
             }
         }
     }
-    Ok(())
+    // Once before the commit, however short the load is: an exception can still end it.
+    told.map_or(Ok(()), |told| told.call1(progress.so_far()).map(drop))
 }
 
 /// Reports completion once. An exception raised by this call is ignored.
@@ -365,13 +367,14 @@ pub(crate) fn ingest_load<'py>(
     job: PlainJob,
     data: &Bound<'py, PyAny>,
     options: Option<Bound<'py, PyAny>>,
-    order: (bool, String),
+    order: (Bound<'py, PyAny>, Bound<'py, PyAny>),
     memory_bytes: Option<Bound<'py, PyAny>>,
     scratch: Option<Bound<'py, PyAny>>,
     progress: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<LoadedPart<'py>> {
     let job = job_of(py, job)?;
-    let load = load_options(py, (order.0, &order.1), memory_bytes, scratch)?;
+    let (sorted, duplicates) = (flag(&order.0, "sorted")?, text(&order.1, "duplicates")?);
+    let load = load_options(py, (sorted, &duplicates), memory_bytes, scratch)?;
     let (options, _) = target::options(py, options)?;
     let how = PartOptions {
         options,
@@ -408,9 +411,10 @@ impl Database {
     ///     1 GiB by default), in addition to the memory of `data` itself. Larger data is sorted
     ///     through files in `scratch`.
     /// :param scratch: an existing local folder (by default that of `tempfile`).
-    /// :param on_progress: called a few times a second, and at the end, with the bytes done and the
-    ///     bytes to do, as far as known. Each row counts twice: when it is read, and when it is in
-    ///     a table. An exception that it raises before the end ends the load.
+    /// :param on_progress: called a few times a second, when all rows are read, and at the end,
+    ///     with the bytes done and the bytes to do, as far as known. Each row counts twice: when it
+    ///     is read, and when it is in a table. An exception that it raises before the last call,
+    ///     which follows the commit, ends the load.
     /// :return: `LoadResult`. Existing rows with other keys are kept.
     /// :raises Invalid: if a column is missing, a value is null, a row is out of order (the text
     ///     names the row, counted from 0), or rows have equal keys (the text names the key and both

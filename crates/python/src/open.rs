@@ -1,6 +1,7 @@
 //! Opening: from a URL and options to a handle. The conversion of the arguments opens nothing, so
 //! an invalid argument has no effect.
 
+use crate::argument::{flag, optional_flag, text};
 use crate::checkpoint::read_at;
 use crate::database::Database;
 use crate::error::Raise;
@@ -32,8 +33,16 @@ pub(crate) struct Arguments {
 /// the previous writer (`take_over`, see [`OpenOptions`]), whether the handle is shared, whether
 /// the database accepts ingest jobs behind all other data, and, for a handle that is opened only
 /// briefly, whether it fences other handles of its kind.
+///
+/// The members are converted in [`Arguments::new`], where their errors get names.
 #[derive(FromPyObject)]
-pub(crate) struct OpenMode(bool, Option<bool>, bool, bool, Option<bool>);
+pub(crate) struct OpenMode<'py>(
+    Bound<'py, PyAny>,
+    Bound<'py, PyAny>,
+    Bound<'py, PyAny>,
+    Bound<'py, PyAny>,
+    Option<bool>,
+);
 
 impl Arguments {
     /// # Errors
@@ -41,11 +50,15 @@ impl Arguments {
     pub(crate) fn new(
         py: Python<'_>,
         url: &str,
-        OpenMode(create, take_over, shared, allow_ingest_behind, transient): OpenMode,
+        OpenMode(create, take_over, shared, allow_ingest_behind, transient): OpenMode<'_>,
         named: &Bound<'_, PyDict>,
         store_options: &Bound<'_, PyDict>,
         merge_operator: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Arguments> {
+        let (create, take_over) =
+            (flag(&create, "create")?, optional_flag(&take_over, "take_over")?);
+        let shared = flag(&shared, "shared")?;
+        let allow_ingest_behind = flag(&allow_ingest_behind, "allow_ingest_behind")?;
         let options = options(named)?;
         let merge_operator = operator(merge_operator)?;
         let process = Process::current(py)?;
@@ -103,7 +116,7 @@ impl Arguments {
 pub(crate) fn open(
     py: Python<'_>,
     url: &str,
-    manner: OpenMode,
+    manner: OpenMode<'_>,
     named: &Bound<'_, PyDict>,
     store_options: &Bound<'_, PyDict>,
     merge_operator: Option<&Bound<'_, PyAny>>,
@@ -198,7 +211,7 @@ pub(crate) fn text_of(named: &Bound<'_, PyDict>) -> PyResult<StoreOptions> {
 
 fn plain_text_of(named: &Bound<'_, PyDict>) -> PyResult<StoreOptions> {
     let pairs = named.iter().map(|(name, value)| {
-        let name: String = name.extract()?;
+        let name = text(&name, "the name of a store option")?;
         let text = if let Ok(text) = value.cast::<PyString>() {
             text.to_cow()?.into_owned()
         } else if let Ok(on) = value.cast::<PyBool>() {

@@ -1,10 +1,14 @@
 //! Options: from named values to the option table of the engine and back.
 
+use crate::argument::text;
 use crate::duration::seconds;
 use crate::error::{self, Raise};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDelta, PyDict, PyFloat, PyMapping, PyString};
 use siltstone::{Error, MirroredKeys, OptionKind, OptionValue, Options};
+
+/// The argument in errors about a name.
+const OPTION_NAME: &str = "the name of an option";
 
 /// The engine's options with `named` set.
 ///
@@ -24,11 +28,12 @@ pub(crate) fn options(named: &Bound<'_, PyDict>) -> PyResult<Options> {
 fn flat<'py>(named: &Bound<'py, PyDict>) -> PyResult<Vec<(String, Bound<'py, PyAny>)>> {
     let mut flat = Vec::new();
     for (name, value) in named.iter() {
-        let name: String = name.extract()?;
+        let name = text(&name, OPTION_NAME)?;
         match value.cast::<PyMapping>() {
             Ok(group) if Options::GROUPS.contains(&name.as_str()) => {
                 for pair in group.items()?.iter() {
-                    let (own, value): (String, Bound<'py, PyAny>) = pair.extract()?;
+                    let (own, value): (Bound<'py, PyAny>, Bound<'py, PyAny>) = pair.extract()?;
+                    let own = text(&own, OPTION_NAME)?;
                     flat.push((format!("{name}.{own}"), value));
                 }
             }
@@ -60,7 +65,12 @@ fn option_value(name: &str, value: &Bound<'_, PyAny>) -> PyResult<OptionValue> {
         let path: String = value.call_method0("__fspath__")?.extract()?;
         return Ok(OptionValue::Text(path));
     }
-    let is_real = value.is_instance_of::<PyFloat>() || value.is_instance_of::<PyDelta>();
+    let is_delta = value.is_instance_of::<PyDelta>();
+    // The engine knows a duration only as a number of seconds, which a ratio or a count is not.
+    if is_delta && Options::info(name).raise(value.py())?.kind != OptionKind::Duration {
+        return Err(refused(name, value, "the option is not a duration")?);
+    }
+    let is_real = is_delta || value.is_instance_of::<PyFloat>();
     // Any type that counts as an integer, including NumPy integers.
     if !is_real && let Ok(number) = value.call_method0("__index__") {
         return match number.extract::<u64>() {
@@ -128,7 +138,7 @@ pub(crate) fn check_group<'py>(
     let mut options = Options::default();
     let checked = PyDict::new(py);
     for (own, value) in named.iter() {
-        let name = format!("{group}.{}", own.extract::<String>()?);
+        let name = format!("{group}.{}", text(&own, OPTION_NAME)?);
         set(&mut options, &name, &value)?;
         let value = options.get(&name).map(|value| to_python(py, value)).transpose()?;
         checked.set_item(own, value)?;

@@ -8,12 +8,13 @@ use crate::range::count;
 use crate::reached::ScanPosition;
 use crate::shown;
 use crate::source::Source;
-use crate::stream::{ArrowStream, DEFAULT_BATCH_ROWS};
+use crate::stream::{ArrowStream, DEFAULT_BATCH_ROWS, row_field};
 use crate::wait::wait;
 use futures::future::BoxFuture;
 use parking_lot::{Mutex, MutexGuard};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyCapsule, PyType};
+use pyo3_arrow::ffi::to_schema_pycapsule;
 use siltstone::tables::Merged;
 use siltstone::{Answer, Error, FillOutcome, Result, Rows, ScanRange};
 use std::collections::VecDeque;
@@ -114,6 +115,31 @@ pub(crate) struct Scan {
     state: Mutex<ScanState>,
 }
 
+/// Why a scan has no rows left.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum ScanEnd {
+    /// They were iterated.
+    Iterated,
+    /// They were handed to Arrow.
+    Arrow,
+    /// It was closed.
+    Closed,
+}
+
+impl ScanEnd {
+    /// The error for Arrow data of a scan that has ended. The caller would take the missing rows
+    /// for an empty range.
+    #[cold]
+    fn refused(self, py: Python<'_>) -> PyErr {
+        let was = match self {
+            ScanEnd::Iterated => "was iterated to its end",
+            ScanEnd::Arrow => "was read as Arrow data",
+            ScanEnd::Closed => "was closed",
+        };
+        error::invalid(py, format!("this scan {was}, and a scan is read once: begin another scan"))
+    }
+}
+
 struct ScanState {
     /// `None` once the scan is over: exhausted, closed, or handed to Arrow.
     scan: Option<Held<Pull>>,
@@ -131,6 +157,10 @@ struct ScanState {
     reached: ScanPosition,
     /// Whether the scan has a limit.
     limited: bool,
+    /// Whether a row was iterated. An empty range stays one however often it is read.
+    gave_rows: bool,
+    /// Set by the first use after which the scan has no rows left.
+    ended: Option<ScanEnd>,
 }
 
 /// Begins a scan of `source`.
@@ -170,6 +200,8 @@ impl Scan {
             refill_rows,
             reached,
             limited,
+            gave_rows: false,
+            ended: None,
         };
         Scan { yields, state: Mutex::new(state) }
     }
@@ -186,6 +218,10 @@ impl Scan {
             let text = "rows of this scan were iterated already; begin another scan for Arrow";
             return Err(error::invalid(py, text));
         }
+        if let Some(end) = state.ended {
+            return Err(end.refused(py));
+        }
+        state.ended = Some(ScanEnd::Arrow);
         if let Some(Pull::Scan(scan)) = state.scan.as_ref().and_then(Held::peek) {
             state.was = Some(scan.range().clone());
         }
@@ -407,8 +443,12 @@ impl Scan {
             return Ok(Some(made.into_bound(py)));
         }
         if !state.refill(py, self.yields)? {
+            // An iterator that has ended stays at its end.
+            let iterated = state.gave_rows.then_some(ScanEnd::Iterated);
+            state.ended = state.ended.or(iterated);
             return Ok(None);
         }
+        state.gave_rows = true;
         state.take(py, self.yields)
     }
 
@@ -426,7 +466,8 @@ impl Scan {
     ///
     /// :param batch_rows: maximum number of rows in a batch, 65,536 by default. A batch also ends
     ///     at 64 MiB.
-    /// :raises Invalid: if rows were read but not yet iterated, or `batch_rows` is below 1.
+    /// :raises Invalid: if rows were read but not yet iterated, if the scan was iterated to its
+    ///     end, read as Arrow data or closed, or if `batch_rows` is below 1.
     #[pyo3(signature = (batch_rows=None))]
     pub(crate) fn to_arrow(
         &self,
@@ -449,10 +490,16 @@ impl Scan {
         self.to_arrow(py, None)?.capsule(py, requested_schema)
     }
 
+    /// Lets a library look at the columns, as duckdb does, without reading the scan.
+    fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyCapsule>> {
+        Ok(to_schema_pycapsule(py, row_field().as_ref())?)
+    }
+
     /// Releases the data that the scan keeps. The scan yields no more rows.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         let mut state = self.lock(py)?;
         state.end();
+        state.ended = Some(ScanEnd::Closed);
         Ok(())
     }
 

@@ -102,6 +102,22 @@ impl TableSchema {
         TableSchema::new(self.keys.clone(), values)
     }
 
+    /// Checks that the value column `name` may be changed.
+    ///
+    /// # Errors
+    /// Invalid for a column of the key, and for a name that no column has.
+    pub fn check_changeable(&self, name: &str) -> Result<()> {
+        if self.values.columns().iter().any(|column| column.name() == name) {
+            return Ok(());
+        }
+        if self.keys.columns().iter().all(|column| column.name != name) {
+            return Err(self.no_column(name));
+        }
+        let text = "the column is part of the key, and the key of a table cannot be changed: \
+                    create a table with another key, and load the rows of this one into it";
+        Err(Error::invalid(text).with("column", name))
+    }
+
     /// How many columns there are.
     #[must_use]
     pub fn width(&self) -> usize {

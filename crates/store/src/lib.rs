@@ -23,6 +23,7 @@ pub mod latency;
 pub mod local;
 pub mod lone_object;
 pub mod memory;
+mod option_names;
 pub mod options;
 mod place;
 pub mod presence;

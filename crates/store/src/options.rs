@@ -1,5 +1,6 @@
 //! Credentials and settings of a store. They must not appear in any text.
 
+use crate::option_names;
 use siltstone_base::{Error, Result, UnixMillis};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -160,9 +161,7 @@ impl StoreOptions {
     pub(crate) fn expect_none(&self, scheme: &str) -> Result<()> {
         match self.iter().next() {
             None => Ok(()),
-            Some((name, _)) => {
-                Err(Error::invalid(format!("store option `{name}` is not known for {scheme}")))
-            }
+            Some((name, _)) => Err(option_names::unknown(name, scheme)),
         }
     }
 }

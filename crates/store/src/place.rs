@@ -116,7 +116,7 @@ fn split_scheme(url: &str) -> Option<(&str, &str)> {
 
 fn local(path: Cow<'_, str>) -> Result<StorePlace<'_>> {
     if path.contains('\0') {
-        return Err(Error::invalid("a path cannot contain a NUL"));
+        return Err(Error::invalid("a path cannot contain a NUL").with("path", path.escape_debug()));
     }
     Ok(StorePlace::Local(path))
 }

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 __all__ = ["RecordBatches", "Scan"]
 
+_READ_AS_ARROW = "was read as Arrow data"
+
 _Row = TypeVar("_Row", bytes, tuple[bytes, bytes])
 
 
@@ -42,7 +44,7 @@ class Scan(AsyncIterator[_Row]):
     ``async with`` closes it.
     """
 
-    __slots__ = ("__weakref__", "_rows", "_scan", "_waits")
+    __slots__ = ("__weakref__", "_ended", "_gave_rows", "_rows", "_scan", "_waits")
 
     def __init__(
         self,
@@ -57,6 +59,9 @@ class Scan(AsyncIterator[_Row]):
         self._scan: AsyncScan[_Row] = source._begin_scan(yields, start, end, prefix, reverse, limit)
         self._rows: Iterator[_Row] = iter(())
         self._waits = False
+        # What ended the scan: a second use would take the missing rows for an empty range.
+        self._ended: str | None = None
+        self._gave_rows = False
 
     def __aiter__(self) -> Self:
         return self
@@ -70,7 +75,10 @@ class Scan(AsyncIterator[_Row]):
                 rows = await rows
         self._rows = iter(rows)
         for row in self._rows:
+            self._gave_rows = True
             return row
+        if self._gave_rows:
+            self._ended = self._ended or "was iterated to its end"
         raise StopAsyncIteration
 
     async def seek(self, key: _Bytes) -> None:
@@ -95,8 +103,11 @@ class Scan(AsyncIterator[_Row]):
 
         :param batch_rows: maximum number of rows in a batch, 65,536 by default. A batch also ends
             at 64 MiB.
-        :raises Invalid: if rows were read but not yet iterated, or `batch_rows` is below 1.
+        :raises Invalid: if rows were read but not yet iterated, if the scan was iterated to its
+            end, read as Arrow data or closed, or if `batch_rows` is below 1.
         """
+        if self._ended is not None:
+            raise _read_once(self._ended)
         if length_hint(self._rows):
             raise Invalid("rows of this scan were iterated already; begin another scan for Arrow")
         return RecordBatches(self, batch_rows)
@@ -104,6 +115,7 @@ class Scan(AsyncIterator[_Row]):
     async def close(self) -> None:
         """Releases the data that the scan keeps. The scan yields no more rows."""
         self._rows = iter(())
+        self._ended = "was closed"
         pending = self._scan.begin_close()
         if pending is not None:
             await pending
@@ -121,6 +133,10 @@ class Scan(AsyncIterator[_Row]):
 
     def __repr__(self) -> str:
         return repr(self._scan)
+
+
+def _read_once(ended: str) -> Invalid:
+    return Invalid(f"this scan {ended}, and a scan is read once: begin another scan")
 
 
 class _Alone:
@@ -159,6 +175,7 @@ class RecordBatches(AsyncIterator[ArrowArray]):
         with _Alone(self._scan):
             batch = await self._scan._scan.begin_batch(self._batch_rows)
         if batch is None:
+            self._scan._ended = self._scan._ended or _READ_AS_ARROW
             raise StopAsyncIteration
         return batch
 

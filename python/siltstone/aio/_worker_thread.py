@@ -23,8 +23,14 @@ async def in_thread(call: Callable[[], _T]) -> _T:
             outcome.set_result(given)
 
     def failed(error: BaseException) -> None:
-        if not outcome.done():
-            outcome.set_exception(error)
+        if outcome.done():
+            return
+        if isinstance(error, StopIteration):
+            # A future refuses it, because it would end the generator that waits.
+            stopped = RuntimeError("the call raised StopIteration")
+            stopped.__cause__ = error
+            error = stopped
+        outcome.set_exception(error)
 
     def work() -> None:
         # A closed loop raises RuntimeError, and no task waits.

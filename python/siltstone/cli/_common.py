@@ -111,10 +111,22 @@ def _as_json(command: _F) -> _F:
 
 
 def _in_form(command: _F) -> _F:
-    text = "Read and print keys and values in hexadecimal."
-    command = click.option("--hex", "form", flag_value="hex", help=text)(command)
-    text = "Read and print keys and values in base64."
-    return click.option("--base64", "form", flag_value="base64", help=text)(command)
+    """Adds `--hex` and `--base64`, which exclude each other; the command gets one as `form`."""
+
+    def chosen(context: click.Context, parameter: click.Parameter, is_given: bool) -> None:
+        before = context.params.setdefault("form", None)
+        if not is_given:
+            return
+        if before is not None:
+            raise click.UsageError("--hex and --base64 exclude each other: give one of them")
+        context.params["form"] = parameter.name
+
+    for name, kind in (("base64", "base64"), ("hex", "hexadecimal")):
+        text = f"Read and print keys and values in {kind}."
+        command = click.option(
+            f"--{name}", name, is_flag=True, expose_value=False, callback=chosen, help=text
+        )(command)
+    return command
 
 
 def _decode(text: str, form: str | None) -> bytes:

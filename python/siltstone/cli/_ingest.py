@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 from collections.abc import Iterator
 from pathlib import Path
@@ -105,20 +106,74 @@ def _plain(column: Any) -> Any:
     return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
 
 
-def _rows(files: tuple[Path, ...], form: str | None, key: str, value: str) -> Iterator[Any]:
-    """Yields pairs of a key column and a value column, file after file.
+class _Rows:
+    """The pairs of a key column and a value column, file after file. It knows the file of a row,
+    because the errors of a load count the rows of all files."""
 
-    :raises Invalid: if a file cannot be read.
-    """
-    import pyarrow as pa  # noqa: PLC0415
+    def __init__(self, files: tuple[Path, ...], form: str | None, key: str, value: str) -> None:
+        self._files = files
+        self._form = form
+        self._names = (key, value)
+        self._first_rows: list[tuple[int, Path]] = []
 
-    columns = [key] if key == value else [key, value]
-    for path in files:
+    def __iter__(self) -> Iterator[Any]:
+        """Reads the files.
+
+        :raises Invalid: if a file cannot be read, or a key or value is null.
+        """
+        import pyarrow as pa  # noqa: PLC0415
+
+        key, value = self._names
+        columns = [key] if key == value else [key, value]
+        rows = 0
+        for path in self._files:
+            self._first_rows.append((rows, path))
+            try:
+                for batch in _batches(path, self._form or _format_of(path), columns):
+                    pair = tuple(_plain(batch.column(name)) for name in self._names)
+                    for name, column in zip(self._names, pair, strict=True):
+                        _check_nulls(path, name, column, rows - self._first_rows[-1][0])
+                    rows += batch.num_rows
+                    yield pair
+            except (pa.ArrowException, OSError) as error:
+                raise siltstone.Invalid(f"{path}: {error}") from error
+
+    @contextlib.contextmanager
+    def naming_files(self) -> Iterator[None]:
+        """Adds the files of rows to errors of the block that name rows."""
         try:
-            for batch in _batches(path, form or _format_of(path), columns):
-                yield tuple(_plain(batch.column(name)) for name in (key, value))
-        except (pa.ArrowException, OSError) as error:
-            raise siltstone.Invalid(f"{path}: {error}") from error
+            yield
+        except siltstone.Invalid as error:
+            raise self._placed(error) from error
+
+    def _place(self, row: int) -> str:
+        """Returns the file of a row, and its number there; both are counted from 0."""
+        # An empty file begins at the row of the next one.
+        first, path = [one for one in self._first_rows if one[0] <= row][-1]
+        return f"row {row - first} of {path}"
+
+    def _placed(self, error: siltstone.Invalid) -> siltstone.Invalid:
+        """Returns the error of a load with the files of the rows that it names."""
+        rows = [error.context.get(name) for name in ("row", "and row")]
+        places = [self._place(int(row)) for row in rows if row is not None and row.isdecimal()]
+        if not places:
+            return error
+        text = f"{' and '.join(places)}: {error}"
+        return siltstone.Invalid(text, operation=error.operation, context=error.context)
+
+
+def _check_nulls(path: Path, name: str, column: Any, before: int) -> None:
+    """Checks that no row is null.
+
+    :param before: the rows of the file before those of the column.
+    :raises Invalid: if a row is null.
+    """
+    if column.null_count:
+        row = before + column.is_null().to_pylist().index(True)
+        text = (
+            f"row {row} of {path}: the column {name} is null: a null is neither a key nor a value"
+        )
+        raise siltstone.Invalid(text)
 
 
 def _list(session: Place, as_json: bool) -> None:
@@ -256,10 +311,11 @@ def ingest(
     for path in files:
         if form is None:
             _format_of(path)
-    with _progress("ingesting", "bytes") as on_progress:
+    rows = _Rows(files, form, key, value)
+    with rows.naming_files(), _progress("ingesting", "bytes") as on_progress:
         part = job.load(
             "files",
-            _rows(files, form, key, value),
+            rows,
             sorted=in_order,
             duplicates="last" if duplicates == "last" else "error",
             memory_bytes=memory_bytes,

@@ -27,7 +27,7 @@ use pin::PinnedSource;
 use siltstone_base::{
     AttemptId, Error, ErrorKind, JobId, ManifestId, Result, SstDescriptor, SstId, TimelineId,
 };
-use siltstone_manifest::edit::Conflict;
+use siltstone_manifest::edit::{Conflict, MirrorUse};
 use siltstone_manifest::mirror::{
     ExportPlan, LogWritten, begun, check_target, is_overtaken, is_promoted_by,
 };
@@ -121,7 +121,8 @@ pub fn promote(env: &Env, deadline: Duration) -> BoxFuture<'_, Result<()>> {
             return Ok(());
         }
         if newest.mirror.is_none() {
-            return Err(Refusal::from(Conflict::NoMirror { database: newest.database }).into());
+            let (database, wanted_by) = (newest.database, MirrorUse::Promote);
+            return Err(Refusal::from(Conflict::NoMirror { database, wanted_by }).into());
         }
         let promote = Edit::Mirror(MirrorEdit::Promote { request });
         commit_alone(&objects, promote, newest).await.map(drop)

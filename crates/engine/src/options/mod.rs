@@ -19,6 +19,7 @@ pub use readers::Readers;
 pub use writes::Writes;
 
 use compaction::{forms, from_compaction, in_units, of_compaction, to_compaction};
+use siltstone_base::likeness::nearest;
 use siltstone_base::limits::DEFAULT_MAX_BATCH_BYTES;
 use siltstone_base::{Error, Result};
 use siltstone_manifest::compaction::CompactionOptions;
@@ -281,7 +282,7 @@ impl Options {
         }
         let group = name.split_once('.').map_or("", |(group, _)| group);
         let error = Error::invalid("unknown option").with("option", name);
-        let error = match nearest(name) {
+        let error = match nearest(name, Options::all().map(|info| info.name)) {
             Some(near) => error.with("nearest", near),
             None => error,
         };
@@ -511,15 +512,6 @@ fn known(group: &str) -> String {
         names.retain(|name| name.split_once('.').is_some_and(|(own, _)| own == group));
     }
     names.join(", ")
-}
-
-/// The option whose name looks most like `name`; `None` if none looks like it.
-fn nearest(name: &str) -> Option<&'static str> {
-    let likeness = |known: &str| strsim::normalized_damerau_levenshtein(name, known);
-    let likest = Options::all()
-        .map(|info| (likeness(info.name), info.name))
-        .max_by(|(one, _), (other, _)| one.total_cmp(other))?;
-    (likest.0 >= 0.6).then_some(likest.1)
 }
 
 fn codec(value: &OptionValue) -> Result<Option<Codec>> {

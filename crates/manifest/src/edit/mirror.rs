@@ -6,7 +6,7 @@
 //!        └── or claim, claim: a newer exporter continues with the folder of the previous one
 //! ```
 
-use super::{Conflict, Refusal};
+use super::{Conflict, MirrorUse, Refusal};
 use crate::features::Features;
 use crate::rules::{Rule, Rules};
 use crate::state::clone::Composed;
@@ -69,7 +69,12 @@ impl MirrorEdit {
         let database = next.database;
         let has_head = next.initialized;
         let Some(mirror) = &mut next.mirror else {
-            return Err(Conflict::NoMirror { database }.into());
+            let wanted_by = match self {
+                MirrorEdit::Claim { is_import, .. } => MirrorUse::of_transfer(*is_import),
+                MirrorEdit::Head(_) => MirrorUse::Export,
+                MirrorEdit::Promote { .. } => MirrorUse::Promote,
+            };
+            return Err(Conflict::NoMirror { database, wanted_by }.into());
         };
         match self {
             MirrorEdit::Claim { source, location, is_import, claim, job } => {
@@ -130,7 +135,8 @@ pub(crate) fn check_source(
 impl NewHead {
     fn apply(&self, next: &mut Manifest, rules: Rules) -> Result<(), Refusal> {
         let Some(mirror) = &next.mirror else {
-            return Err(Conflict::NoMirror { database: next.database }.into());
+            let (database, wanted_by) = (next.database, MirrorUse::Export);
+            return Err(Conflict::NoMirror { database, wanted_by }.into());
         };
         let is_own = mirror.claim == self.head.claim && mirror.job == Some(self.job);
         if !is_own && rules.has(Rule::ExportByClaim) {

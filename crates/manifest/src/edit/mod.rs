@@ -52,7 +52,7 @@ pub use leases::CoverVersions;
 pub use log::LogTables;
 pub use mirror::{MirrorEdit, NewHead};
 pub(crate) use refusal::fenced;
-pub use refusal::{Conflict, Refusal};
+pub use refusal::{Conflict, MirrorUse, Refusal};
 pub use repair::{KeepPrefix, VoidManifests};
 pub use restore::Restore;
 pub use schema::Evolve;

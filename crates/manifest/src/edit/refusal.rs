@@ -111,6 +111,8 @@ pub enum Conflict {
     NoMirror {
         /// Its identity.
         database: DatabaseId,
+        /// The operation that needs a mirror.
+        wanted_by: MirrorUse,
     },
     /// It is the mirror of another database (rule X4).
     OtherSource {
@@ -226,6 +228,41 @@ impl fmt::Display for Conflict {
     }
 }
 
+/// An operation on a mirror.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum MirrorUse {
+    /// An export to it.
+    Export,
+    /// An import, which fills it.
+    Import,
+    /// Its promotion.
+    Promote,
+}
+
+impl MirrorUse {
+    /// The operation that exports or imports.
+    pub(crate) fn of_transfer(is_import: bool) -> MirrorUse {
+        if is_import { MirrorUse::Import } else { MirrorUse::Export }
+    }
+
+    fn remedy(self) -> &'static str {
+        match self {
+            MirrorUse::Export => {
+                "an export would replace its data: choose a place without a database, or the \
+                 place of an earlier export"
+            }
+            MirrorUse::Import => {
+                "an import creates a new database: choose a place without one, or destroy this one \
+                 first"
+            }
+            MirrorUse::Promote => {
+                "a promotion makes a mirror, which exports keep up to date, writable, and this \
+                 database needs none; check the path if another one is meant"
+            }
+        }
+    }
+}
+
 impl Conflict {
     /// The texts for ingest jobs and consumers of the change feed.
     fn fmt_of_jobs(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -255,10 +292,11 @@ impl Conflict {
                 "the database {database} is a mirror, and the next export replaces its data: \
                  promote it first to write to it, or read it"
             ),
-            Conflict::NoMirror { database } => write!(
+            Conflict::NoMirror { database, wanted_by } => write!(
                 f,
-                "the database {database} is no mirror, or was promoted to a normal database: it \
-                 accepts writes, and an export would erase it; choose another place"
+                "the database {database} is no mirror, or was promoted: it is a normal database, \
+                 which accepts writes; {}",
+                wanted_by.remedy()
             ),
             Conflict::OtherSource { database, source } => write!(
                 f,

@@ -1,7 +1,7 @@
 //! Exports into a mirror: tables that are copied, tables that are shared, and the resulting mirror.
 
 use super::*;
-use crate::edit::{Edit, MirrorEdit};
+use crate::edit::{Edit, MirrorEdit, MirrorUse};
 use crate::features::TWO_PHASE;
 use crate::invariant::broken;
 use crate::rules::{Rule, Rules};
@@ -342,7 +342,7 @@ fn nobody_writes_to_a_mirror_until_it_is_promoted() {
     let in_use = Manifest { writer_epoch: Epoch(1), ..promoted.clone() };
     assert!(!is_promoted_by(&in_use, RequestId(1)), "it was written to");
     assert!(promote.in_effect(&in_use), "an answer that comes late");
-    let no_mirror = Conflict::NoMirror { database: MIRROR };
+    let no_mirror = Conflict::NoMirror { database: MIRROR, wanted_by: MirrorUse::Export };
     assert_eq!(check_target(&promoted, SOURCE, false), Err(no_mirror.into()));
 }
 
@@ -354,7 +354,7 @@ fn a_mirror_has_one_source_and_one_purpose() {
     assert_eq!(check_target(&state, DatabaseId(5), false), Err(other.into()));
     let kept = Conflict::OtherPurpose { database: MIRROR, is_import: false };
     assert_eq!(check_target(&state, SOURCE, true), Err(kept.into()));
-    let no_mirror = Conflict::NoMirror { database: SOURCE };
+    let no_mirror = Conflict::NoMirror { database: SOURCE, wanted_by: MirrorUse::Export };
     assert_eq!(check_target(&empty(), SOURCE, false), Err(no_mirror.into()));
 }
 

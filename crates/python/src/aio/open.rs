@@ -20,7 +20,7 @@ use std::sync::Arc;
 pub(crate) fn begin_open(
     py: Python<'_>,
     url: &str,
-    manner: OpenMode,
+    manner: OpenMode<'_>,
     named: &Bound<'_, PyDict>,
     store_options: &Bound<'_, PyDict>,
     merge_operator: Option<&Bound<'_, PyAny>>,

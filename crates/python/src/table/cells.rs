@@ -20,7 +20,7 @@ use arrow_array::{
 use arrow_schema::{Field, Schema, TimeUnit};
 use pyo3::exceptions::{PyOverflowError, PyTypeError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyBytes, PyDate, PyDateTime, PyDict, PyFloat, PyString, PyTuple};
+use pyo3::types::{PyBool, PyBytes, PyDate, PyDateTime, PyDict, PyFloat, PyInt, PyString, PyTuple};
 use siltstone::Error;
 use siltstone_schema::ColumnType;
 use std::sync::Arc;
@@ -142,7 +142,7 @@ pub(super) fn column_of(
         ColumnType::Int { bits: 32, .. } => number!(UInt32Type),
         ColumnType::Int { .. } => number!(UInt64Type),
         ColumnType::Float { bits: 32 } => place.made::<Float32Type>(cells, narrowed)?,
-        ColumnType::Float { .. } => number!(Float64Type),
+        ColumnType::Float { .. } => place.made::<Float64Type>(cells, float)?,
         ColumnType::Date => place.made::<Date32Type>(cells, day)?,
         ColumnType::Timestamp { unit, zone } => {
             let count = |cell: &Bound<'_, PyAny>| count_of(cell, *unit, zone.is_some());
@@ -250,12 +250,36 @@ fn is_missing(cell: &Bound<'_, PyAny>) -> bool {
 /// The nearest 32-bit float, as in other conversions from Python's floats; an error if the value is
 /// out of range.
 fn narrowed(cell: &Bound<'_, PyAny>) -> PyResult<f32> {
-    let wide: f64 = cell.extract()?;
+    let wide = float(cell)?;
     let narrow = wide as f32;
     if narrow.is_infinite() && wide.is_finite() {
         return Err(PyOverflowError::new_err("it is beyond what 32 bits hold"));
     }
+    // The float of a program is rounded here; a number of another type is not a float that was.
+    if f64::from(narrow) != wide && !wide.is_nan() && !cell.is_instance_of::<PyFloat>() {
+        return Err(rounded());
+    }
     Ok(narrow)
+}
+
+/// A float, or a number that equals one, such as a small int.
+fn float(cell: &Bound<'_, PyAny>) -> PyResult<f64> {
+    if let Ok(float) = cell.cast::<PyFloat>() {
+        return Ok(float.value());
+    }
+    let float: f64 = cell.extract()?;
+    match float.is_nan() || cell.eq(float)? {
+        true => Ok(float),
+        false => Err(rounded()),
+    }
+}
+
+#[cold]
+fn rounded() -> PyErr {
+    PyOverflowError::new_err(
+        "no float of the column is exactly this number: round it with float(), or declare the \
+         column as int64 or decimal",
+    )
 }
 
 fn bytes(cell: &Bound<'_, PyAny>) -> PyResult<Vec<u8>> {
@@ -271,10 +295,17 @@ fn day(cell: &Bound<'_, PyAny>) -> PyResult<i32> {
     Ok(ordinal - ORDINAL_OF_1970)
 }
 
-/// Units since 1970: from a datetime, which must be aware or not like the column, or from a number.
+/// Units since 1970, from a datetime, which must be aware or not like the column. A number is
+/// refused, as Arrow data of numbers is: it does not say in which unit it counts, or from when.
 fn count_of(cell: &Bound<'_, PyAny>, unit: TimeUnit, aware: bool) -> PyResult<i64> {
     if cell.cast::<PyDateTime>().is_err() {
-        return cell.extract();
+        let text = if cell.is_instance_of::<PyInt>() {
+            "it takes a datetime, because a number does not say its unit: convert it, as with \
+             datetime.fromtimestamp(seconds, timezone.utc)"
+        } else {
+            "it takes a datetime"
+        };
+        return Err(PyTypeError::new_err(text));
     }
     let py = cell.py();
     if cell.getattr("tzinfo")?.is_none() == aware {
@@ -322,7 +353,7 @@ fn unscaled(cell: &Bound<'_, PyAny>, scale: i8) -> PyResult<i128> {
     let class = imported(py)?.decimal.bind(py);
     let number = match cell.is_instance(class)? {
         true => cell.clone(),
-        false if cell.is_instance_of::<pyo3::types::PyInt>() => class.call1((cell,))?,
+        false if cell.is_instance_of::<PyInt>() => class.call1((cell,))?,
         false => return Err(PyTypeError::new_err("it takes a decimal.Decimal, or an int")),
     };
     let (sign, digits, exponent): (u8, Vec<u8>, Bound<'_, PyAny>) =

@@ -11,6 +11,7 @@ use crate::column::Column;
 use crate::database::Database;
 use crate::error::{Raise, exception, invalid};
 use crate::frames::{batches_of, ended, is_arrow};
+use crate::nesting;
 use crate::open::{Arguments, OpenMode};
 use crate::wait::wait;
 use arrow_array::{ArrayRef, RecordBatch, StructArray, UInt8Array};
@@ -95,8 +96,10 @@ impl TableColumns {
     /// :raises Unsupported: a column has an unsupported type; the message says what to cast it to.
     #[new]
     #[pyo3(signature = (schema, *, key))]
-    fn from_arrow(py: Python<'_>, schema: PySchema, key: Vec<String>) -> PyResult<Self> {
-        let schema = schema.into_inner();
+    fn from_arrow(schema: &Bound<'_, PyAny>, key: Vec<String>) -> PyResult<Self> {
+        nesting::check(schema)?;
+        let py = schema.py();
+        let schema = schema.extract::<PySchema>()?.into_inner();
         Ok(TableColumns::new(TableSchema::of(schema.fields(), &key).raise(py)?))
     }
 
@@ -220,6 +223,7 @@ impl TableColumns {
         columns: Option<Vec<String>>,
     ) -> PyResult<ArrowArray> {
         let wanted = self.places(py, columns)?;
+        nesting::check(batch)?;
         let batch = batch.extract::<pyo3_arrow::PyRecordBatch>()?.into_inner();
         let rows: ArrayRef = Arc::new(StructArray::from(batch));
         py.detach(|| stream::decoded_rows(&self.schema, &rows, &wanted)).raise(py).map(array_of)
@@ -237,8 +241,8 @@ impl TableColumns {
     }
 
     /// Whether a column has the name and the type of an Arrow field.
-    fn has(&self, py: Python<'_>, field: pyo3_arrow::PyField) -> PyResult<bool> {
-        let field = field.into_inner();
+    fn has(&self, field: &Bound<'_, PyAny>) -> PyResult<bool> {
+        let (py, field) = (field.py(), field_of(field)?);
         let wanted = ColumnType::of(field.data_type()).raise(py)?.arrow();
         let arrow = self.schema.arrow();
         let found = arrow.column_with_name(field.name());
@@ -359,8 +363,8 @@ impl TableColumns {
     ///
     /// :param field: an Arrow field.
     /// :raises Invalid: if a column with the name exists, or the field is not nullable.
-    fn with_column(&self, py: Python<'_>, field: pyo3_arrow::PyField) -> PyResult<Self> {
-        let field = field.into_inner();
+    fn with_column(&self, field: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let (py, field) = (field.py(), field_of(field)?);
         if !field.is_nullable() {
             let text = "a column that is added may hold nulls: the rows that are there have none";
             return Err(exception(py, &Error::invalid(text).with("column", field.name())));
@@ -374,20 +378,26 @@ impl TableColumns {
     /// Returns the schema with a value column changed to a type that holds all of its values.
     ///
     /// :param field: an Arrow field with the name of the column.
-    /// :raises Invalid: if there is no such column, or the type does not hold all of its values.
-    fn with_wider(&self, py: Python<'_>, field: pyo3_arrow::PyField) -> PyResult<Self> {
-        let field = field.into_inner();
+    /// :raises Invalid: if there is no such column, it belongs to the key, or the type does not
+    ///     hold all of its values.
+    fn with_wider(&self, field: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let (py, field) = (field.py(), field_of(field)?);
         self.evolved(py, |schema| {
             let column_type = ColumnType::of(field.data_type())?;
+            schema.check_changeable(field.name())?;
             schema.values().with_wider(field.name(), column_type)
         })
     }
 
     /// Returns the schema with a value column made nullable.
     ///
-    /// :raises Invalid: if there is no such column, or it is nullable already.
+    /// :raises Invalid: if there is no such column, it belongs to the key, or it is nullable
+    ///     already.
     fn with_nulls(&self, py: Python<'_>, column: &str) -> PyResult<Self> {
-        self.evolved(py, |schema| schema.values().with_nulls(column))
+        self.evolved(py, |schema| {
+            schema.check_changeable(column)?;
+            schema.values().with_nulls(column)
+        })
     }
 
     fn __eq__(&self, other: &Bound<'_, PyAny>) -> bool {
@@ -467,6 +477,15 @@ impl TableColumns {
     }
 }
 
+/// An Arrow field.
+///
+/// # Errors
+/// TypeError for another object; Invalid for a type that is nested too deep.
+fn field_of(field: &Bound<'_, PyAny>) -> PyResult<arrow_schema::FieldRef> {
+    nesting::check(field)?;
+    Ok(field.extract::<pyo3_arrow::PyField>()?.into_inner())
+}
+
 /// Adds the items of this module to the compiled module.
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<TableColumns>()?;
@@ -481,7 +500,7 @@ fn open_table(
     py: Python<'_>,
     url: &str,
     schema: &TableColumns,
-    manner: OpenMode,
+    manner: OpenMode<'_>,
     named: &Bound<'_, PyDict>,
     store_options: &Bound<'_, PyDict>,
     merge_operator: Option<&Bound<'_, PyAny>>,

@@ -1,6 +1,7 @@
 //! Streams of record batches: decoded as a scan returns them, or encoded before a load.
 
 use crate::error;
+use crate::nesting;
 use crate::stream::{ArrowStream, row_field};
 use arrow_array::cast::AsArray;
 use arrow_array::{ArrayRef, RecordBatch, RecordBatchReader, StructArray};
@@ -40,6 +41,7 @@ impl TableStream {
         let rows: TableBatches = match stream.cast::<ArrowStream>() {
             Ok(own) => Box::new(own.get().take(py)?),
             Err(_) => {
+                nesting::check(stream)?;
                 let reader = stream.extract::<AnyRecordBatch>()?.into_reader()?;
                 Box::new(reader.map(|batch| batch.map(rows_of)))
             }

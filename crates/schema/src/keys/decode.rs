@@ -54,7 +54,7 @@ impl KeySchema {
 /// A key that encoding never makes.
 fn no_key(row: usize) -> Error {
     let text = "this key has not the columns of the table: it was put as plain bytes, or is \
-                damaged; read it with as_bytes or db.get, and delete it with db.delete";
+                damaged; read it with db.get or db.scan, and delete it with db.delete";
     Error::corruption(text).with("row", row)
 }
 

@@ -68,7 +68,7 @@ impl ValueSchema {
         let generation = u16::from_le_bytes([low, high]);
         if form & 0x0f != FORM {
             let text = "this value has a form that is not known: it was put as plain bytes, or is \
-                        of a newer version; read it with as_bytes or db.get, and delete it with \
+                        of a newer version; read it with db.get or db.scan, and delete it with \
                         db.delete";
             return Err(Error::unsupported(text).with("row", row).with("form", form & 0x0f));
         }
@@ -86,7 +86,7 @@ impl ValueSchema {
 /// A value that encoding never makes.
 fn no_value(row: usize) -> Error {
     let text = "this value has not the columns of the table: it was put as plain bytes, or is \
-                damaged; read it with as_bytes or db.get, and delete it with db.delete";
+                damaged; read it with db.get or db.scan, and delete it with db.delete";
     Error::corruption(text).with("row", row)
 }
 

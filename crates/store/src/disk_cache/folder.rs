@@ -3,7 +3,7 @@
 
 use super::entry::{EntryKey, is_place_folder, is_table_folder, part_file, part_of_file};
 use super::eviction::{CachedFile, OldestFiles};
-use siltstone_base::UnixMillis;
+use siltstone_base::{Error, Result, UnixMillis};
 use std::fs::{self, DirBuilder, DirEntry, File, FileTimes, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -36,6 +36,32 @@ pub(super) enum PartLookup {
 pub(super) struct Census {
     pub(super) bytes: u64,
     pub(super) oldest: OldestFiles,
+}
+
+/// Checks that a folder is, or can be made, at `path`. A condition that may pass, such as a missing
+/// permission, costs requests only, and is logged when the cache is used.
+///
+/// # Errors
+/// Invalid for the path of a file, a path that leads through one, and one that no file can have.
+pub(super) fn check(path: &Path) -> Result<()> {
+    let refused = |text: &str| {
+        Error::invalid(text).with("option", "disk_cache_path").with("path", path.display())
+    };
+    match fs::metadata(path) {
+        Ok(found) if !found.is_dir() => Err(refused(
+            "the disk cache needs a folder, and a file is at its path: give the path \
+                         of a folder, which need not exist",
+        )),
+        Err(error) if error.kind() == ErrorKind::NotADirectory => {
+            Err(refused("the path of the disk cache leads through a file").caused_by(error))
+        }
+        Err(error)
+            if matches!(error.kind(), ErrorKind::InvalidFilename | ErrorKind::InvalidInput) =>
+        {
+            Err(refused("the path of the disk cache is not valid on this system").caused_by(error))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The folder of a cache.

@@ -36,8 +36,10 @@ const PAUSE_FOR_ROOM: Duration = Duration::from_millis(20);
 /// URL that tells its database from others.
 ///
 /// # Errors
-/// Unsupported for an encrypted database, whose plain bytes must not be stored.
+/// Invalid for a path at which no folder can be; Unsupported for an encrypted database, whose plain
+/// bytes must not be stored.
 pub fn cached(env: Env, folder: &Path, capacity: u64) -> Result<Env> {
+    folder::check(folder)?;
     if env.store.profile().answers_at_once {
         return Ok(env);
     }

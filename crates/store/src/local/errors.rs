@@ -1,6 +1,7 @@
 //! Translates errors of the operating system.
 
 use crate::PutAnswer;
+use rustix::io::Errno;
 use siltstone_base::{Error, ErrorKind};
 use std::io;
 use std::path::Path;
@@ -27,6 +28,9 @@ pub(super) fn explain(error: io::Error, path: &Path) -> Error {
         Io::CrossesDevices => (ErrorKind::Invalid, "the database's folder spans file systems"),
         Io::Unsupported => {
             (ErrorKind::Unsupported, "the file system has no hard links; Siltstone needs them")
+        }
+        _ if error.raw_os_error() == Some(Errno::LOOP.raw_os_error()) => {
+            (ErrorKind::Invalid, "the database's path has a loop of symbolic links")
         }
         _ => (ErrorKind::Unavailable, "a file operation failed"),
     };

@@ -41,6 +41,19 @@ pub(super) struct Part {
     is_unsynced: AtomicBool,
 }
 
+/// The error for a folder that does not exist after an attempt to create it. Another process may
+/// have removed it or a folder above, which a repetition cures. It does not cure a path that leads
+/// nowhere.
+fn not_made(path: &Path) -> io::Error {
+    let leads_nowhere = path.ancestors().any(|part| part.is_symlink() && !part.exists());
+    let text = match path.parent() {
+        _ if leads_nowhere => "a symbolic link in it leads to nothing: create its target",
+        Some(above) if above.is_dir() => "its file system does not create folders there",
+        _ => return io::ErrorKind::NotFound.into(),
+    };
+    io::Error::new(io::ErrorKind::InvalidInput, text)
+}
+
 /// The folders of one database.
 pub(super) struct FolderParts {
     root: PathBuf,
@@ -164,7 +177,11 @@ impl FolderParts {
             Some(part) => Ok(part),
             None => {
                 self.make(relative)?;
-                Ok(self.find(relative)?.ok_or(io::ErrorKind::NotFound)?)
+                let made = self.find(relative)?;
+                made.ok_or_else(|| match relative {
+                    ROOT => not_made(&self.root),
+                    _ => io::ErrorKind::NotFound.into(),
+                })
             }
         }
     }
@@ -203,7 +220,10 @@ impl FolderParts {
         let made = match self.files.create_root(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 self.make_root(above)?;
-                self.files.create_root(path)
+                self.files.create_root(path).map_err(|error| match error.kind() {
+                    io::ErrorKind::NotFound => not_made(path),
+                    _ => error,
+                })
             }
             made => made,
         };

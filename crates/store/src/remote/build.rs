@@ -2,6 +2,7 @@
 
 use super::aws_profile;
 use super::limits::LimitedConnector;
+use crate::option_names;
 use crate::options::{Redactor, StoreOptions};
 use crate::place::Provider;
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey, AwsCredentialProvider};
@@ -103,10 +104,8 @@ impl<K: FromStr + PartialEq> Settings<K> {
             if provider == Provider::S3 && lower == aws_profile::PROFILE {
                 continue;
             }
-            let scheme = provider.scheme();
-            let key = K::from_str(&lower).map_err(|_| {
-                Error::invalid(format!("store option `{name}` is not known for {scheme}:"))
-            })?;
+            let key = K::from_str(&lower)
+                .map_err(|_| option_names::unknown(name, &format!("{}:", provider.scheme())))?;
             given.push((key, value.to_owned()));
         }
         let mut from_environment = Vec::new();
@@ -440,6 +439,20 @@ mod tests {
         let pace = Arc::new(StorePace::new(Arc::clone(&clock)));
         let limits = LimitedConnector::new(clock, pace);
         clients(provider, "quarry", &options, &pairs(environment), limits)
+    }
+
+    #[test]
+    fn clients_know_every_name_that_may_be_suggested() {
+        use option_names::{AZURE, GCS, HTTP, S3};
+        for name in S3.iter().chain(HTTP) {
+            assert!(AmazonS3ConfigKey::from_str(name).is_ok(), "{name}");
+        }
+        for name in AZURE.iter().chain(HTTP) {
+            assert!(AzureConfigKey::from_str(name).is_ok(), "{name}");
+        }
+        for name in GCS.iter().chain(HTTP) {
+            assert!(GoogleConfigKey::from_str(name).is_ok(), "{name}");
+        }
     }
 
     #[test]

@@ -236,12 +236,23 @@ pub fn forget_consumer<'a>(
     within(env, limit, "forget consumer", move |env| async move {
         let (objects, newest) = newest_state(&env, limit).await?;
         if newest.hold(name).is_none() {
-            return Err(siltstone_manifest::Refusal::from(HoldConflict::Gone).into());
+            return Err(no_consumer(name, &newest));
         }
         let edit = Edit::Hold(HoldEdit::Release { name: name.to_owned() });
         commit_alone(&objects, edit, newest).await.map(drop)
     })
     .boxed()
+}
+
+/// The error for a name without a consumer, with those that there are.
+fn no_consumer(name: &str, newest: &Manifest) -> Error {
+    let names: Vec<&str> = newest.holds.iter().map(|hold| hold.name.as_str()).collect();
+    let text = match names.is_empty() {
+        true => "the database has no consumer, so there is none to remove",
+        false => "no consumer has that name: it was never used, or it was removed already",
+    };
+    let error = Error::new(ErrorKind::Expired, text).with("consumer", name);
+    if names.is_empty() { error } else { error.with("consumers", names.join(", ")) }
 }
 
 pub(super) fn of_another_database(token: &ChangeToken, here: DatabaseId) -> Error {

@@ -1,13 +1,14 @@
 //! Lists, dicts of fields and dicts of keys as nested columns, and back.
 
 use super::{Cell, CellPlace, cell_of, column_of as column_of_part};
+use crate::bytes::BytesArg;
 use arrow_array::cast::AsArray;
 use arrow_array::{Array, ArrayRef, ListArray, MapArray, StructArray};
 use arrow_buffer::{NullBuffer, OffsetBuffer};
 use arrow_schema::{ArrowError, DataType};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyList, PyString};
+use pyo3::types::{PyByteArray, PyBytes, PyDict, PyList, PySet, PyString};
 use siltstone_schema::{ColumnType, NestedField};
 use std::sync::Arc;
 
@@ -112,11 +113,12 @@ fn fields_of<'py>(cell: &Bound<'py, PyAny>, fields: &[NestedField]) -> PyResult<
     fields.iter().map(found).collect()
 }
 
-/// The keys and values of a dict, or of pairs, as PyArrow shows maps.
+/// The keys and values of a dict, or of pairs, as PyArrow shows maps. Pairs must have different
+/// keys, because a row as a dict could show only one of two values.
 fn pairs_of<'py>(cell: &Bound<'py, PyAny>) -> PyResult<Vec<(Cell<'py>, Cell<'py>)>> {
-    let pairs = match cell.cast::<PyDict>() {
-        Ok(dict) => dict.items().into_any(),
-        Err(_) => cell.clone(),
+    let (pairs, known) = match cell.cast::<PyDict>() {
+        Ok(dict) => (dict.items().into_any(), None),
+        Err(_) => (cell.clone(), Some(PySet::empty(cell.py())?)),
     };
     let pair = |pair: PyResult<Bound<'py, PyAny>>| {
         let (key, value): (Bound<'py, PyAny>, Bound<'py, PyAny>) = pair?
@@ -124,6 +126,18 @@ fn pairs_of<'py>(cell: &Bound<'py, PyAny>) -> PyResult<Vec<(Cell<'py>, Cell<'py>
             .map_err(|_| PyTypeError::new_err("it takes a dict, or pairs of key and value"))?;
         if key.is_none() {
             return Err(PyValueError::new_err("a key of a map is None"));
+        }
+        if let Some(known) = &known {
+            // A bytearray has no hash.
+            let hashed = match key.is_instance_of::<PyByteArray>() {
+                true => PyBytes::new(key.py(), key.extract::<BytesArg<'_>>()?.as_ref()).into_any(),
+                false => key.clone(),
+            };
+            if known.contains(&hashed)? {
+                let text = format!("two pairs of a map have the key {}: keep one", key.repr()?);
+                return Err(PyValueError::new_err(text));
+            }
+            known.add(hashed)?;
         }
         Ok((Some(key), cell_or_none(value)))
     };
