@@ -81,19 +81,20 @@ def test_the_writers_handles_are_closed_in_the_child(url: str) -> None:
 
 def test_a_child_leaves_the_blocks_of_its_parent(url: str) -> None:
     """By sys.exit, whose status is that of the child."""
-    with siltstone.open(url) as db:
-        child = os.fork()
-        if child == 0:
-            try:
-                with db, db.transaction():
+    child = 0
+    try:
+        with siltstone.open(url) as db:
+            with db.transaction():
+                child = os.fork()
+                if child == 0:
                     sys.exit(7)
-            except SystemExit as leaving:
-                os._exit(leaving.code)
-            except BaseException:
-                os._exit(1)
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
-        db[b"a"] = b"1"
-        assert db[b"a"] == b"1"
+                assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+            db[b"a"] = b"1"
+            assert db[b"a"] == b"1"
+    except BaseException as leaving:
+        if child:
+            raise
+        os._exit(leaving.code if isinstance(leaving, SystemExit) else 1)
 
 
 def test_handles_can_be_dropped_in_the_child(url: str) -> None:

@@ -176,7 +176,8 @@ impl IngestEdit {
             IngestEdit::Begin => state.features.names(INGEST),
             IngestEdit::Request(RequestIngest { job, digest, .. }) => match standing(state, *job) {
                 JobStatus::Pending => pending(state, *job).is_some_and(|one| one.digest == *digest),
-                JobStatus::Adopted(_) | JobStatus::AdoptedBefore(_) | JobStatus::Refused(_) => true,
+                JobStatus::Adopted(seq) => !is_undone(state, seq),
+                JobStatus::AdoptedBefore(_) | JobStatus::Refused(_) => true,
                 _ => false,
             },
             IngestEdit::Withdraw { job, .. } => standing(state, *job) == JobStatus::Withdrawn,
@@ -203,8 +204,7 @@ impl RequestIngest {
             return Err(IngestConflict::OtherContent.into());
         }
         match standing(next, self.job) {
-            // A restore has undone it: its rows are gone, and its number may be given again.
-            JobStatus::Adopted(seq) if next.timelines.iter().any(|one| one.lacks(seq)) => {
+            JobStatus::Adopted(seq) if is_undone(next, seq) => {
                 return Err(IngestConflict::OtherTimeline.into());
             }
             JobStatus::Pending | JobStatus::Adopted(_) | JobStatus::AdoptedBefore(_) => {
@@ -417,6 +417,11 @@ pub(crate) fn apps_with(state: &Manifest, jobs: &[InstallIngest]) -> Vec<IngestA
 fn record_app(apps: &mut Vec<IngestApp>, last: IngestApp) {
     apps.retain(|one| one.app != last.app);
     apps.push(last);
+}
+
+/// Whether a restore has undone the job that was adopted at `seq`: its rows are gone.
+fn is_undone(state: &Manifest, seq: Seq) -> bool {
+    state.timelines.iter().any(|one| one.lacks(seq))
 }
 
 /// Whether a job of the application is pending.
