@@ -45,6 +45,7 @@ __all__ = [
     "has_rows",
     "is_recorded",
     "load",
+    "log_skipped",
     "new_job",
     "recorded",
     "run",
@@ -211,6 +212,24 @@ def is_recorded(url: Url, txn: Txn, store_options: StoreOptionsSource | None) ->
         return recorded(url, txn, store_options) is not None
     except NotFound:
         return False
+
+
+def log_skipped(url: Url, txn: Txn, rows: int) -> None:
+    """Logs that a batch was skipped because the database has its number already. That number does
+    not tell a repeated batch from the batch of another stream.
+
+    :param txn: the application that the caller named, and the number of the batch.
+    """
+    if rows:
+        LOG.warning(
+            "batch %s of the application %r is part of %s already, so its %s rows were skipped. "
+            "This is right for a batch that is repeated after a failure. Otherwise another stream, "
+            "or the same stream with another checkpoint folder, has the same application: give "
+            "this one another name by txnAppId (txn_app), and write the rows again",
+            *txn[::-1],
+            url,
+            rows,
+        )
 
 
 def _last_of(url: Url, app: str, store_options: StoreOptionsSource | None) -> dict[str, Any] | None:
