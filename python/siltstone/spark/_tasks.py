@@ -32,11 +32,14 @@ from siltstone.spark._ranges import Range
 
 __all__ = [
     "COUNTED",
+    "FIRST_ROWS",
     "count_ranges",
     "counted",
+    "large_values_of",
     "look_up",
     "look_up_prefix",
     "look_up_rows",
+    "pieces",
     "read_ranges",
     "reader_of",
     "rows",
@@ -178,10 +181,10 @@ def as_binary(array: pa.Array) -> pa.Array:
 
 def values_of(reader: siltstone.Reader, keys: pa.Array) -> pa.Array:
     """The values of an array of keys, binary or text; null for an absent key."""
-    return as_binary(_values_of(reader, keys))
+    return as_binary(large_values_of(reader, keys))
 
 
-def _values_of(reader: siltstone.Reader, keys: pa.Array) -> pa.Array:
+def large_values_of(reader: siltstone.Reader, keys: pa.Array) -> pa.Array:
     """As `values_of`, of any size."""
     if not pa.types.is_binary(keys.type):
         keys = as_binary(keys)
@@ -192,7 +195,7 @@ def _values_of(reader: siltstone.Reader, keys: pa.Array) -> pa.Array:
     return pa.array(reader.get_many(keys))
 
 
-def _pieces(
+def pieces(
     batch: pa.RecordBatch, values_of_rows: Callable[[pa.RecordBatch], pa.Array], most: list[int]
 ) -> Iterator[tuple[pa.RecordBatch, pa.Array]]:
     """The rows of a batch with their values, in pieces far below the 2 GiB that a batch for Spark
@@ -225,8 +228,8 @@ def look_up(
     """The batches with the values of their keys: a function for `mapInArrow`."""
     open_reader, most = reader_of(reader), [FIRST_ROWS]
     for batch in batches:
-        pieces = _pieces(batch, lambda rows: _values_of(open_reader, rows.column(key)), most)
-        for piece, large in pieces:
+        cut = pieces(batch, lambda rows: large_values_of(open_reader, rows.column(key)), most)
+        for piece, large in cut:
             values = as_binary(large)
             arrays, names = [*piece.columns, values], [*piece.schema.names, value]
             found = pa.RecordBatch.from_arrays(arrays, names=names)
@@ -274,8 +277,8 @@ def look_up_rows(
         return asked(table, [rows.column(name) for name in key])
 
     for batch in batches:
-        pieces = _pieces(batch, lambda rows: pa.array(open_reader.get_many(keys_of(rows)[0])), most)
-        for piece, values in pieces:
+        cut = pieces(batch, lambda rows: pa.array(open_reader.get_many(keys_of(rows)[0])), most)
+        for piece, values in cut:
             columns, there = _decoded(table, *keys_of(piece), values, fields)
             arrays, called = [*piece.columns, *columns], [*piece.schema.names, *names]
             whole = pa.RecordBatch.from_arrays(arrays, names=called)
