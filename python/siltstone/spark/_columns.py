@@ -188,6 +188,23 @@ def arrow_type(kind: DataType, column: str) -> pa.DataType:
 
     :raises Invalid: no column of a table can have that type.
     """
+    name = kind.simpleString()
+    try:
+        return _arrow_type(kind)
+    except _NoType as error:
+        part = error.args[0]
+        which = "" if part == name else f", which has a part of type {part}"
+        raise Invalid(
+            f"the column {column!r} is of type {name}{which}, and no column of a table can be: "
+            "cast it"
+        ) from None
+
+
+class _NoType(Exception):
+    """A type of Spark that no column of a table can have."""
+
+
+def _arrow_type(kind: DataType) -> pa.DataType:
     # pyspark is an extra of the package.
     from pyspark.sql import types  # noqa: PLC0415
 
@@ -198,19 +215,14 @@ def arrow_type(kind: DataType, column: str) -> pa.DataType:
         case types.DecimalType():
             return pa.decimal128(kind.precision, kind.scale)
         case types.ArrayType():
-            item = arrow_type(kind.elementType, column)
-            return pa.list_(pa.field("item", item))
+            return pa.list_(pa.field("item", _arrow_type(kind.elementType)))
         case types.StructType():
-            parts = [(one.name, arrow_type(one.dataType, column)) for one in kind]
-            return pa.struct([pa.field(*part) for part in parts])
+            return pa.struct([pa.field(one.name, _arrow_type(one.dataType)) for one in kind])
         case types.MapType():
-            value = arrow_type(kind.valueType, column)
-            key = arrow_type(kind.keyType, column)
-            return pa.map_(key, pa.field("value", value))
+            value = pa.field("value", _arrow_type(kind.valueType))
+            return pa.map_(_arrow_type(kind.keyType), value)
         case _:
-            raise Invalid(
-                f"the column {column!r} is of type {name}, and no column of a table can be: cast it"
-            )
+            raise _NoType(name)
 
 
 def spark_types(text: str) -> Mapping[str, str]:
