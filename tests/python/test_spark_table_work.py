@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from datetime import datetime
+from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -316,6 +317,36 @@ def test_a_checkpoint_is_exported_to_parquet(spark, orders, tmp_path) -> None:
     now = kv.export_parquet(spark, orders, path, mode="overwrite", columns=["n"])
     assert now.rows == 10
     assert spark.read.parquet(path).columns == ["n"]
+
+
+NEW_YEAR, INSTANT = datetime(2026, 1, 1, tzinfo=UTC), pa.timestamp("us", "UTC")
+KEYS_THAT_DO_NOT_FIT = [
+    (pa.uint8(), [7, 300, None, -1], pa.int16()),
+    (pa.uint64(), [Decimal(7), Decimal(2**64), None, Decimal(-1)], pa.decimal128(20, 0)),
+    (pa.timestamp("ms", "UTC"), [NEW_YEAR, NEW_YEAR.replace(microsecond=1)], INSTANT),
+    (pa.binary(4), [b"abcd", b"a", b"", None, b"abcde"], pa.binary()),
+]
+
+
+@pytest.mark.parametrize(("kind", "keys", "theirs"), KEYS_THAT_DO_NOT_FIT)
+def test_values_that_a_key_column_cannot_hold_match_nothing(spark, url, kind, keys, theirs) -> None:
+    fields = [pa.field("k", kind, nullable=False), ("i", pa.int64()), ("v", pa.string())]
+    with table.create(url, pa.schema(fields), key=["k", "i"]) as db:
+        first = int(keys[0]) if isinstance(keys[0], Decimal) else keys[0]
+        db.table.put([{"k": first, "i": 1, "v": "x"}]).wait()
+    rows = {"a": pa.array(keys[::-1], theirs), "b": pa.array([1] * len(keys), pa.int64())}
+    asked = frame_of_table(spark, pa.table(rows)).coalesce(1)
+    expected = [None] * (len(keys) - 1) + ["x"]
+    for key in (["a", "b"], ["a"]):
+        found = kv.lookup(asked, url, key=key, prefix=len(key) == 1)
+        assert sorted((row.v for row in found.collect()), key=str) == sorted(expected, key=str)
+    loaded = asked.where("a IS NOT NULL").selectExpr("a AS k", "b AS i", "'new' AS v")
+    for write in (kv.bulk_load, kv.merge):
+        with pytest.raises(siltstone.Invalid, match="'k'"):
+            write(loaded, url, key=["k", "i"])
+    present = asked.where("a IS NOT NULL")
+    assert kv.delete(present, url, key=["a", "b"]).rows == 1
+    assert kv.count(url) == 0
 
 
 def test_rows_whose_key_is_too_long_are_not_there(spark, orders) -> None:

@@ -22,6 +22,7 @@ from siltstone.spark._columns import (
     arrow_fields,
     asked,
     cast,
+    castable,
     decoded,
     match,
     schema_of,
@@ -329,15 +330,20 @@ def _parts(table: str | None, arrays: Sequence[pa.Array]) -> Iterator[Range | No
         return
     schema, fields = schema_of(table), arrow_fields(table)
     names = schema.key[: len(arrays)]
-    typed = [
-        cast(array, fields.field(name).type, name)
-        for array, name in zip(arrays, names, strict=True)
-    ]
-    for values in zip(*(array.to_pylist() for array in typed), strict=True):
+    typed, held = [], pa.repeat(True, len(arrays[0]))
+    for array, name in zip(arrays, names, strict=True):
+        kind = fields.field(name).type
+        fit = castable(array, kind)
+        if fit is not None:
+            held = pc.and_(held, fit)
+        possible = array if fit is None else pc.if_else(fit, array, pa.scalar(None, array.type))
+        typed.append(cast(possible, kind, name))
+    columns = [array.to_pylist() for array in typed]
+    for values, fits in zip(zip(*columns, strict=True), held.to_pylist(), strict=True):
         pairs = dict(zip(names, values, strict=True))
         nulls = [name for name, value in pairs.items() if value is None]
-        possible = all(fields.field(name).nullable for name in nulls)
-        yield schema.range(pairs) if possible else None
+        exists = fits and all(fields.field(name).nullable for name in nulls)
+        yield schema.range(pairs) if exists else None
 
 
 def _matches(
