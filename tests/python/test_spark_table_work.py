@@ -319,6 +319,50 @@ def test_a_checkpoint_is_exported_to_parquet(spark, orders, tmp_path) -> None:
     assert spark.read.parquet(path).columns == ["n"]
 
 
+def test_an_ignored_export_counts_the_rows_that_it_writes(spark, orders, tmp_path) -> None:
+    path = str(tmp_path / "out")
+    assert kv.export_parquet(spark, orders, path, mode="ignore").rows == 20
+    for mode in ("ignore", "IGNORE"):
+        assert kv.export_parquet(spark, orders, path, mode=mode).rows == 0
+    assert spark.read.parquet(path).count() == 20
+    with pytest.raises(Exception, match="codec"):
+        kv.export_parquet(spark, orders, path + "2", mode="ignore", compression="no_codec")
+
+
+@pytest.mark.parametrize(
+    "txn", ["A1", ("A", "7"), ("A", 7.0), ("A", True), ["A", 7], (7, 7), ("A",), ("A", None)]
+)
+def test_a_txn_of_another_type_is_refused(spark, orders, txn) -> None:
+    kv.delete(orders, where={"country": "FR"}, txn=("A", 6))
+    frame = spark.range(1).selectExpr("'DE' AS country", "id")
+    key = ["country", "id"]
+    calls = [
+        lambda: kv.bulk_load(frame, orders, key=key, txn=txn),
+        lambda: kv.delete(frame, orders, key=key, txn=txn),
+        lambda: kv.delete(orders, where={"country": "DE"}, txn=txn),
+        lambda: kv.merge(frame, orders, key=key, txn=txn),
+        lambda: kv.update_columns(frame.selectExpr("*", "1L AS n"), orders, key=key, txn=txn),
+    ]
+    for call in calls:
+        with pytest.raises(TypeError, match="txn must be a pair"):
+            call()
+    assert kv.count(orders) == 10
+
+
+def test_none_for_a_key_column_without_nulls_is_named(spark, url) -> None:
+    fields = [pa.field("i", pa.int32(), nullable=False), ("j", pa.int32()), ("v", pa.string())]
+    with table.create(url, pa.schema(fields), key=["i", "j"]) as db:
+        db.table.put([{"i": 1, "j": None, "v": "x"}, {"i": 1, "j": 2, "v": "y"}]).wait()
+    assert kv.scan(spark, url, where={"i": 1, "j": None}).count() == 1
+    for call in (
+        lambda: kv.scan(spark, url, where={"I": None}),
+        lambda: kv.delete(url, where={"i": None}),
+        lambda: kv.count(url, where={"i": None}),
+    ):
+        with pytest.raises(siltstone.Invalid, match="'i' has no nulls"):
+            call()
+
+
 NEW_YEAR, INSTANT = datetime(2026, 1, 1, tzinfo=UTC), pa.timestamp("us", "UTC")
 KEYS_THAT_DO_NOT_FIT = [
     (pa.uint8(), [7, 300, None, -1], pa.int16()),

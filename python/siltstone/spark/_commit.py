@@ -22,6 +22,7 @@ import siltstone
 from siltstone import ingest
 from siltstone._open import StoreOptionsSource, Url
 from siltstone.exceptions import Conflict, Error, Invalid, NotFound, Timeout
+from siltstone.ingest import _check_txn
 from siltstone.options import Seconds
 from siltstone.spark._jobs import Parts, described, map_batches, task
 from siltstone.spark._matching import Duplicates, reachable
@@ -97,6 +98,10 @@ class Submission:
     db: siltstone.Database | None
     take_over: bool | None
     store_options: StoreOptionsSource | None
+
+    def __post_init__(self) -> None:
+        # Before the version is compared with a recorded one.
+        _check_txn(self.txn)
 
     def new_job(self) -> ingest.Job:
         """An ingest job for this load."""
