@@ -207,7 +207,7 @@ class Job:
         store_options: StoreOptionsSource | None = None,
     ) -> None:
         store_options = hidden(store_options)
-        _checked(txn)
+        _check_txn(txn)
         match replace:
             case None | (_, _):
                 pass
@@ -247,7 +247,7 @@ class Job:
 
         :raises Invalid: if the version is below 0, or the application has no name.
         """
-        _checked(txn)
+        _check_txn(txn)
         other = object.__new__(Job)
         other.url, other.deadline = self.url, self.deadline
         other._store_options, other._provider = self._store_options, self._provider
@@ -369,7 +369,7 @@ class Job:
         return f"<siltstone.ingest.Job {self.id} for {self.url}>"
 
 
-def _checked(txn: tuple[str, int] | None) -> None:
+def _check_txn(txn: tuple[str, int] | None) -> None:
     """Checks an application and its version.
 
     :raises TypeError: if `txn` is not a pair of a name and a number.
@@ -378,7 +378,9 @@ def _checked(txn: tuple[str, int] | None) -> None:
     if txn is None:
         return
     match txn:
-        case (str(), SupportsIndex() as number) if not isinstance(number, bool):
+        case (str(), SupportsIndex() as number) if isinstance(txn, tuple) and not isinstance(
+            number, bool
+        ):
             version = number.__index__()
         case _:
             raise TypeError(f"txn must be a pair (application name, version), not {txn!r}")

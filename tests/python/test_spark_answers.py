@@ -154,6 +154,55 @@ def test_large_answers_of_a_table_come_in_pieces(monkeypatch, url) -> None:
     assert len(answers) > 10
 
 
+@pytest.mark.parametrize("kind", ["bytes", "table"])
+@pytest.mark.parametrize("action", ["update", "delete", "keep"])
+def test_a_merge_reads_large_values_in_pieces(monkeypatch, url, kind, action) -> None:
+    monkeypatch.setattr(_tasks, "ANSWER_BYTES", 10_000)
+    monkeypatch.setattr(_tasks, "MOST_BYTES", 40_000)
+    sizes = {n: n % 3000 for n in range(0, 6000, 2)}
+    if kind == "table":
+        fields = [pa.field("id", pa.int64(), nullable=False), ("v", pa.string()), ("w", pa.int8())]
+        with table.create(url, pa.schema(fields), key=["id"]) as db:
+            db.table.put([{"id": n, "v": "x" * size, "w": 1} for n, size in sizes.items()])
+        batch = pa.record_batch({"id": range(6000), "w": pa.array([2] * 6000, pa.int8())})
+        names, updated = {"op": "op"}, ["w"]
+    else:
+        with siltstone.open(url) as db:
+            db.put_many([b"%04d" % n for n in sizes], [b"x" * size for size in sizes.values()])
+        batch = pa.record_batch({"key": [b"%04d" % n for n in range(6000)], "value": [b"y"] * 6000})
+        names, updated = {"op": "op"}, ["value"]
+    found, largest = _merged_rows(url, batch, action, names, updated)
+    there = [n in sizes for n in range(6000)]
+    assert largest < 60_000
+    if action == "keep":
+        assert len(found) == 3000
+        assert all(row["op"] == "put" for row in found)
+    elif action == "delete":
+        assert [row["op"] == "delete" for row in found] == there
+    elif kind == "bytes":
+        assert {row["value"] for row in found} == {b"y"}
+    else:
+        assert [row["w"] for row in found] == [2] * 6000
+        lengths = [None if row["v"] is None else len(row["v"]) for row in found]
+        assert lengths == [sizes.get(n) for n in range(6000)]
+
+
+def _merged_rows(url, batch, action, names, updated):
+    """The rows that a merge writes, and the most bytes of one of its batches."""
+    import pickle  # noqa: PLC0415
+
+    from siltstone.spark import _merge  # noqa: PLC0415
+    from siltstone.spark._columns import text_of  # noqa: PLC0415
+
+    with siltstone.open_reader(url) as reader:
+        fields = updated if action == "update" else None
+        merging = _merge._Merging(
+            pickle.dumps(reader), text_of(reader), fields, action == "delete", True
+        )
+        answers = list(_merge.merged(iter([batch, batch.slice(0, 0)]), merging, names))
+    return [row for one in answers for row in one.to_pylist()], max(one.nbytes for one in answers)
+
+
 def test_a_function_of_a_column_says_what_is_too_large() -> None:
     if sys.maxsize < 1 << 40:
         pytest.skip("64 bits")

@@ -196,11 +196,16 @@ def test_calls_at_the_same_time_are_refused_or_named(spark, empty, tmp_path) -> 
     assert len(content(empty)) == 20
 
 
-def test_outside_of_a_stream_a_second_call_repeats_the_batch(spark, empty) -> None:
+def test_outside_of_a_stream_a_second_call_repeats_the_batch(spark, empty, caplog) -> None:
     frame = frame_of_table(spark, pa.table({"key": ["k"], "value": ["first"]}))
     kv.upsert(empty, key="key", txn_app="by hand")(frame, 7)
+    kv.upsert(empty, key="key", txn_app="by hand")(frame.where("false"), 7)
+    assert not [one for one in caplog.records if one.name == "siltstone.spark"]
     kv.upsert(empty, key="key", txn_app="by hand")(frame.selectExpr("key", "'later' AS value"), 7)
     assert content(empty) == {b"k": b"first"}
+    (text,) = [one.getMessage() for one in caplog.records if one.name == "siltstone.spark"]
+    assert "batch 7 of the application 'by hand'" in text
+    assert "1 rows were skipped" in text
     with pytest.raises(siltstone.Invalid, match="no batch of a stream"):
         kv.upsert(empty, key="key")(frame, 8)
     kv.upsert(empty, key="key")(frame.where("false"), 9)

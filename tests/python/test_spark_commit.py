@@ -171,6 +171,28 @@ def test_what_is_wrong_with_rows_is_raised_by_the_commit(closed, task) -> None:
 
 
 @STREAM_SINKS
+def test_a_skipped_batch_of_a_named_stream_is_logged(closed, task, caplog) -> None:
+    def batch(rows: dict[bytes, bytes], query: str, **options: str) -> None:
+        planned = _sink.stream_writer({"path": closed, **options}, SCHEMA, False)
+        planned.commit([task(planned, 0, rows, query)], 0)
+
+    batch({b"a": b"0"}, "one", txnAppId="app")
+    batch({b"a": b"0"}, "another", txnAppId="app-2")
+    assert not caplog.records
+    batch({b"b": b"1", b"c": b"2"}, "another", txnAppId="app")
+    assert content(closed) == {b"a": b"0"}
+    (text,) = caplog.messages
+    assert "batch 0 of the application 'app'" in text
+    assert "2 rows were skipped" in text
+    assert "another name by txnAppId" in text
+    batch({}, "another", txnAppId="app")
+    # A query that is named by its checkpoint folder repeats only batches of its own.
+    for _ in range(2):
+        batch({b"d": b"3"}, "query")
+    assert len(caplog.messages) == 1
+
+
+@STREAM_SINKS
 def test_a_streams_batches(closed, task) -> None:
     def batch(number: int, rows: dict[bytes, bytes], query: str = "q") -> None:
         planned = _sink.stream_writer({"path": closed, "checkpointLocation": "/c"}, SCHEMA, False)

@@ -59,6 +59,28 @@ def test_a_load_by_one_column_that_is_no_pair_creates_a_table(spark, url) -> Non
     assert key_of(url + "-1") is None
 
 
+@pytest.mark.parametrize("way", ["bulk_load", "upsert"])
+def test_the_order_of_duplicates_is_part_of_a_new_table(spark, url, way) -> None:
+    def load(rows: str, place: str = url, key: str | list[str] = ["k"]) -> None:  # noqa: B006
+        frame = spark.sql(f"SELECT * FROM VALUES {rows} AS (k, value, updated_at, op)")
+        named = {"key": key, "duplicates": ("max", "UPDATED_AT"), "op": "op"}
+        if way == "upsert":
+            kv.upsert(place, txn_app="app", **named)(frame, 0)
+        else:
+            kv.bulk_load(frame, place, **named)
+
+    load("('a', 'old', 1, 'c'), ('a', 'new', 2, 'c'), ('b', 'x', 3, 'c'), ('b', 'x', 4, 'd')")
+    assert [tuple(one) for one in kv.scan(spark, url).collect()] == [("a", "new", 2)]
+    # A table that lacks the column takes the rows without it.
+    fields = [pa.field("k", pa.string(), nullable=False), ("value", pa.string())]
+    table.create(url + "-2", pa.schema(fields), key=["k"]).close()
+    load("('a', 'old', 1, 'c'), ('a', 'new', 2, 'c')", url + "-2")
+    assert [tuple(one) for one in kv.scan(spark, url + "-2").collect()] == [("a", "new")]
+    # A key, a value and an order are still a database of bytes.
+    load("('k', 'old', 1, 'c'), ('k', 'new', 2, 'c')", url + "-3", "k")
+    assert key_of(url + "-3") is None
+
+
 def test_nothing_is_created_for_a_frame_that_does_not_fit(spark, url) -> None:
     with pytest.raises(siltstone.Invalid, match="absent"):
         kv.bulk_load(pairs(spark), url, key="absent")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from datetime import datetime
+from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -316,6 +317,80 @@ def test_a_checkpoint_is_exported_to_parquet(spark, orders, tmp_path) -> None:
     now = kv.export_parquet(spark, orders, path, mode="overwrite", columns=["n"])
     assert now.rows == 10
     assert spark.read.parquet(path).columns == ["n"]
+
+
+def test_an_ignored_export_counts_the_rows_that_it_writes(spark, orders, tmp_path) -> None:
+    path = str(tmp_path / "out")
+    assert kv.export_parquet(spark, orders, path, mode="ignore").rows == 20
+    for mode in ("ignore", "IGNORE"):
+        assert kv.export_parquet(spark, orders, path, mode=mode).rows == 0
+    assert spark.read.parquet(path).count() == 20
+    with pytest.raises(Exception, match="codec"):
+        kv.export_parquet(spark, orders, path + "2", mode="ignore", compression="no_codec")
+
+
+@pytest.mark.parametrize(
+    "txn", ["A1", ("A", "7"), ("A", 7.0), ("A", True), ["A", 7], (7, 7), ("A",), ("A", None)]
+)
+def test_a_txn_of_another_type_is_refused(spark, orders, txn) -> None:
+    kv.delete(orders, where={"country": "FR"}, txn=("A", 6))
+    frame = spark.range(1).selectExpr("'DE' AS country", "id")
+    key = ["country", "id"]
+    calls = [
+        lambda: kv.bulk_load(frame, orders, key=key, txn=txn),
+        lambda: kv.delete(frame, orders, key=key, txn=txn),
+        lambda: kv.delete(orders, where={"country": "DE"}, txn=txn),
+        lambda: kv.merge(frame, orders, key=key, txn=txn),
+        lambda: kv.update_columns(frame.selectExpr("*", "1L AS n"), orders, key=key, txn=txn),
+    ]
+    for call in calls:
+        with pytest.raises(TypeError, match="txn must be a pair"):
+            call()
+    assert kv.count(orders) == 10
+
+
+def test_none_for_a_key_column_without_nulls_is_named(spark, url) -> None:
+    fields = [pa.field("i", pa.int32(), nullable=False), ("j", pa.int32()), ("v", pa.string())]
+    with table.create(url, pa.schema(fields), key=["i", "j"]) as db:
+        db.table.put([{"i": 1, "j": None, "v": "x"}, {"i": 1, "j": 2, "v": "y"}]).wait()
+    assert kv.scan(spark, url, where={"i": 1, "j": None}).count() == 1
+    for call in (
+        lambda: kv.scan(spark, url, where={"I": None}),
+        lambda: kv.delete(url, where={"i": None}),
+        lambda: kv.count(url, where={"i": None}),
+    ):
+        with pytest.raises(siltstone.Invalid, match="'i' has no nulls"):
+            call()
+
+
+NEW_YEAR, INSTANT = datetime(2026, 1, 1, tzinfo=UTC), pa.timestamp("us", "UTC")
+KEYS_THAT_DO_NOT_FIT = [
+    (pa.uint8(), [7, 300, None, -1], pa.int16()),
+    (pa.uint64(), [Decimal(7), Decimal(2**64), None, Decimal(-1)], pa.decimal128(20, 0)),
+    (pa.timestamp("ms", "UTC"), [NEW_YEAR, NEW_YEAR.replace(microsecond=1)], INSTANT),
+    (pa.binary(4), [b"abcd", b"a", b"", None, b"abcde"], pa.binary()),
+]
+
+
+@pytest.mark.parametrize(("kind", "keys", "theirs"), KEYS_THAT_DO_NOT_FIT)
+def test_values_that_a_key_column_cannot_hold_match_nothing(spark, url, kind, keys, theirs) -> None:
+    fields = [pa.field("k", kind, nullable=False), ("i", pa.int64()), ("v", pa.string())]
+    with table.create(url, pa.schema(fields), key=["k", "i"]) as db:
+        first = int(keys[0]) if isinstance(keys[0], Decimal) else keys[0]
+        db.table.put([{"k": first, "i": 1, "v": "x"}]).wait()
+    rows = {"a": pa.array(keys[::-1], theirs), "b": pa.array([1] * len(keys), pa.int64())}
+    asked = frame_of_table(spark, pa.table(rows)).coalesce(1)
+    expected = [None] * (len(keys) - 1) + ["x"]
+    for key in (["a", "b"], ["a"]):
+        found = kv.lookup(asked, url, key=key, prefix=len(key) == 1)
+        assert sorted((row.v for row in found.collect()), key=str) == sorted(expected, key=str)
+    loaded = asked.where("a IS NOT NULL").selectExpr("a AS k", "b AS i", "'new' AS v")
+    for write in (kv.bulk_load, kv.merge):
+        with pytest.raises(siltstone.Invalid, match="'k'"):
+            write(loaded, url, key=["k", "i"])
+    present = asked.where("a IS NOT NULL")
+    assert kv.delete(present, url, key=["a", "b"]).rows == 1
+    assert kv.count(url) == 0
 
 
 def test_rows_whose_key_is_too_long_are_not_there(spark, orders) -> None:

@@ -351,6 +351,20 @@ def test_a_column_of_type_void_is_nulls(spark, url) -> None:
         kv.bulk_load(first, url + "-new", key=["k"])
 
 
+@pytest.mark.parametrize(
+    ("value", "named"),
+    [
+        ("array()", "'v' is of type array<void>, which has a part of type void,"),
+        ("map('a', array(NULL))", "'v' is of type map<string,array<void>>, which has a part"),
+        ("NULL", "'v' is of type void, and no column"),
+    ],
+)
+def test_a_type_that_no_column_has_is_named_as_a_whole(spark, url, value, named) -> None:
+    frame = spark.range(1).selectExpr("id", f"{value} AS v")
+    with pytest.raises(siltstone.Invalid, match=named):
+        kv.bulk_load(frame, url, key=["id"])
+
+
 @SOURCES
 def test_the_data_source_takes_a_column_of_type_void(spark, url) -> None:
     kv.bulk_load(spark.sql("SELECT 'a' AS k, 1 AS n, array(1) AS many"), url, key=["k"])

@@ -69,11 +69,16 @@ def table_range(
 def _value(table: str, column: str, given: Any, argument: str) -> Any:
     """A value of a column of the key. A text stands for a value of another type.
 
-    :raises Invalid: the text is no value of the column; a truth value for a number.
+    :raises Invalid: the text is no value of the column; a truth value for a number; None in `where`
+        for a column without nulls.
     """
     fields = arrow_fields(table)
     if column not in fields.names:
         return given
+    if given is None and argument.startswith("where") and not fields.field(column).nullable:
+        raise Invalid(
+            f"{argument} is None, and the column {column!r} has no nulls: no row can match"
+        )
     kind = fields.field(column).type
     if isinstance(given, str):
         return value_of(table, column, given, argument)

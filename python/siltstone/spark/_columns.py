@@ -35,6 +35,7 @@ __all__ = [
     "bytes_of",
     "case_sensitivity",
     "cast",
+    "castable",
     "decoded",
     "encoded",
     "explained_absence",
@@ -188,6 +189,23 @@ def arrow_type(kind: DataType, column: str) -> pa.DataType:
 
     :raises Invalid: no column of a table can have that type.
     """
+    name = kind.simpleString()
+    try:
+        return _arrow_type(kind)
+    except _NoType as error:
+        part = error.args[0]
+        which = "" if part == name else f", which has a part of type {part}"
+        raise Invalid(
+            f"the column {column!r} is of type {name}{which}, and no column of a table can be: "
+            "cast it"
+        ) from None
+
+
+class _NoType(Exception):
+    """A type of Spark that no column of a table can have."""
+
+
+def _arrow_type(kind: DataType) -> pa.DataType:
     # pyspark is an extra of the package.
     from pyspark.sql import types  # noqa: PLC0415
 
@@ -198,19 +216,14 @@ def arrow_type(kind: DataType, column: str) -> pa.DataType:
         case types.DecimalType():
             return pa.decimal128(kind.precision, kind.scale)
         case types.ArrayType():
-            item = arrow_type(kind.elementType, column)
-            return pa.list_(pa.field("item", item))
+            return pa.list_(pa.field("item", _arrow_type(kind.elementType)))
         case types.StructType():
-            parts = [(one.name, arrow_type(one.dataType, column)) for one in kind]
-            return pa.struct([pa.field(*part) for part in parts])
+            return pa.struct([pa.field(one.name, _arrow_type(one.dataType)) for one in kind])
         case types.MapType():
-            value = arrow_type(kind.valueType, column)
-            key = arrow_type(kind.keyType, column)
-            return pa.map_(key, pa.field("value", value))
+            value = pa.field("value", _arrow_type(kind.valueType))
+            return pa.map_(_arrow_type(kind.keyType), value)
         case _:
-            raise Invalid(
-                f"the column {column!r} is of type {name}, and no column of a table can be: cast it"
-            )
+            raise _NoType(name)
 
 
 def spark_types(text: str) -> Mapping[str, str]:
@@ -400,6 +413,34 @@ def cast(array: pa.Array, kind: pa.DataType, column: str) -> pa.Array:
         ) from None
 
 
+def castable(array: pa.Array, kind: pa.DataType) -> pa.Array | None:
+    """Which values a column of a table can hold; None: all. Spark's type of a column may have more
+    values than the column: those of `smallint` are not all `uint8`."""
+    if array.type == kind or pa.types.is_null(array.type) or _casts(array, kind):
+        return None
+    fit = [True] * len(array)
+    # Halves of spans that do not fit as a whole, down to single values.
+    spans = [(0, len(array))]
+    while spans:
+        start, end = spans.pop()
+        if _casts(array[start:end], kind):
+            continue
+        if end - start == 1:
+            fit[start] = False
+            continue
+        middle = (start + end) // 2
+        spans += [(start, middle), (middle, end)]
+    return pa.array(fit)
+
+
+def _casts(array: pa.Array, kind: pa.DataType) -> bool:
+    try:
+        array.cast(kind)
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
 def encoded(text: str, batch: pa.RecordBatch) -> tuple[pa.Array, pa.Array]:
     """The keys and values of rows. Columns that the table does not have are ignored.
 
@@ -438,7 +479,7 @@ def packed(text: str, arrays: Sequence[pa.Array]) -> pa.Array:
 
 def asked(text: str, arrays: Sequence[pa.Array]) -> tuple[pa.Array, pa.Array | None]:
     """The keys to look up, and which rows have one; None: all. A row with a null in a key column
-    without nulls has none.
+    without nulls has none, and neither has a row with a value that its key column cannot hold.
     """
     fields = arrow_fields(text)
     kept = None
@@ -455,13 +496,17 @@ def asked(text: str, arrays: Sequence[pa.Array]) -> tuple[pa.Array, pa.Array | N
 
 
 def packed_if_possible(text: str, arrays: Sequence[pa.Array]) -> tuple[pa.Array, pa.Array | None]:
-    """As `packed`, without the rows whose key is too long to exist. The second array is which rows
-    have a key; None: all.
+    """As `packed`, without the rows whose key cannot exist: it is too long, or the key's column
+    cannot hold a value. The second array is which rows have a key; None: all.
 
-    :raises Invalid: as `packed`.
+    :raises Invalid: a null in a column without nulls.
     """
+    fields = arrow_fields(text)
     fit = None
-    for array in arrays:
+    for array, name in zip(arrays, schema_of(text).key, strict=True):
+        held = castable(array, fields.field(name).type)
+        if held is not None:
+            fit = held if fit is None else pc.and_(fit, held)
         kind = array.type
         if pa.types.is_string(kind) or pa.types.is_binary(kind):
             short = pc.fill_null(pc.less_equal(pc.binary_length(array), KEY_BYTES), True)

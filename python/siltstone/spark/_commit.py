@@ -22,6 +22,7 @@ import siltstone
 from siltstone import ingest
 from siltstone._open import StoreOptionsSource, Url
 from siltstone.exceptions import Conflict, Error, Invalid, NotFound, Timeout
+from siltstone.ingest import _check_txn
 from siltstone.options import Seconds
 from siltstone.spark._jobs import Parts, described, map_batches, task
 from siltstone.spark._matching import Duplicates, reachable
@@ -45,6 +46,7 @@ __all__ = [
     "has_rows",
     "is_recorded",
     "load",
+    "log_skipped",
     "new_job",
     "recorded",
     "run",
@@ -96,6 +98,10 @@ class Submission:
     db: siltstone.Database | None
     take_over: bool | None
     store_options: StoreOptionsSource | None
+
+    def __post_init__(self) -> None:
+        # Before the version is compared with a recorded one.
+        _check_txn(self.txn)
 
     def new_job(self) -> ingest.Job:
         """An ingest job for this load."""
@@ -211,6 +217,24 @@ def is_recorded(url: Url, txn: Txn, store_options: StoreOptionsSource | None) ->
         return recorded(url, txn, store_options) is not None
     except NotFound:
         return False
+
+
+def log_skipped(url: Url, txn: Txn, rows: int) -> None:
+    """Logs that a batch was skipped because the database has its number already. That number does
+    not tell a repeated batch from the batch of another stream.
+
+    :param txn: the application that the caller named, and the number of the batch.
+    """
+    if rows:
+        LOG.warning(
+            "batch %s of the application %r is part of %s already, so its %s rows were skipped. "
+            "This is right for a batch that is repeated after a failure. Otherwise another stream, "
+            "or the same stream with another checkpoint folder, has the same application: give "
+            "this one another name by txnAppId (txn_app), and write the rows again",
+            *txn[::-1],
+            url,
+            rows,
+        )
 
 
 def _last_of(url: Url, app: str, store_options: StoreOptionsSource | None) -> dict[str, Any] | None:

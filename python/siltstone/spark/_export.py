@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 __all__ = ["ParquetExport", "export_parquet"]
 
+PATH_EXISTS = "[PATH_ALREADY_EXISTS]"
+"""The error class with which the text of Spark's error begins if the folder exists."""
+
 
 @dataclass(frozen=True)
 class ParquetExport:
@@ -27,7 +30,7 @@ class ParquetExport:
     path: str
     """The folder of the files."""
     rows: int
-    """Rows that were written. 0 for mode "ignore", which does not count them."""
+    """Rows that were written: 0 if the mode is "ignore" and there is a folder."""
 
 
 def export_parquet(
@@ -64,7 +67,8 @@ def export_parquet(
     :raises Invalid, Unsupported, NotFound, Expired, Denied, Unavailable, Corruption: as `scan`.
     """
     check_session(spark)
-    from pyspark.sql import Observation  # noqa: PLC0415 - pyspark is an extra
+    from pyspark.errors import AnalysisException  # noqa: PLC0415 - pyspark is an extra
+    from pyspark.sql import Observation  # noqa: PLC0415
     from pyspark.sql import functions as sf  # noqa: PLC0415
 
     frame = scan(
@@ -83,13 +87,16 @@ def export_parquet(
         merge_operator=merge_operator,
     )
     text = f"siltstone: export {url} to {path}"
-    if mode == "ignore":
-        # Spark runs no job if the folder exists, and an observation would never end.
-        with described(spark, text):
-            frame.write.parquet(path, mode=mode, compression=compression)
-        return ParquetExport(path, 0)
+    ignores = mode.casefold() == "ignore"
+    # With "ignore" Spark runs no job if the folder exists, and the observation would never end.
+    saved = "errorifexists" if ignores else mode
     counted = Observation()
     observed = frame.observe(counted, sf.count(sf.lit(1)).alias("rows"))
-    with described(spark, text):
-        observed.write.parquet(path, mode=mode, compression=compression)
+    try:
+        with described(spark, text):
+            observed.write.parquet(path, mode=saved, compression=compression)
+    except AnalysisException as error:
+        if not ignores or PATH_EXISTS not in str(error):
+            raise
+        return ParquetExport(path, 0)
     return ParquetExport(path, int(counted.get["rows"]))

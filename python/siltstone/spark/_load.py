@@ -108,8 +108,8 @@ def bulk_load(
         a table these are values of the key's first column. Or a dict of values of a table's first
         key columns. All rows must lie in the range.
     :param duplicates: for rows with the same key: "error" refuses the load, "any" keeps one of
-        them, ``("max", column)`` keeps the row with the greatest value of that column. None:
-        "error", or "any" for layout "runs".
+        them, ``("max", column)`` keeps the row with the greatest value of that column, which is
+        part of a table that this call creates. None: "error", or "any" for layout "runs".
     :param txn: the name of an application and a version. A version that the database already has
         adds nothing; a lower one raises Conflict. So a program that is run again loads once.
     :param op: the column that says what each row does: "put", "upsert", "insert" and "update" (c,
@@ -340,8 +340,10 @@ def rows_for(
     """
     key, value, op = columns
     order = duplicates[1] if isinstance(duplicates, tuple) else None
-    without = (op, order, expire_at)
-    text = table_or_create(df.schema, url, key, value, without, as_bytes, store_options, creations)
+    without = (op, expire_at)
+    text = table_or_create(
+        df.schema, url, key, value, without, as_bytes, store_options, creations, order
+    )
     if text is not None:
         return prepared_rows(df, text, key, value, op, duplicates, expire_at, partial)
     more = {"value": "value" if value is None else _one(value), "op": op, "expire_at": expire_at}

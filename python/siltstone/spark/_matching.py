@@ -140,6 +140,7 @@ def table_or_create(
     as_bytes: bool,
     store_options: StoreOptionsSource | None,
     creations: list[Creation],
+    order: str | None = None,
 ) -> str | None:
     """As `table_at`, but creates the database if there is none: of bytes if the frame has exactly a
     key and a value column, both binary or string; otherwise a table with the frame's columns.
@@ -147,12 +148,14 @@ def table_or_create(
     :param columns: the frame's columns.
     :param without: columns of the frame that are not part of the table.
     :param creations: gets what this call created. The caller removes it if the write fails.
+    :param order: the column of which the greatest value is kept. It is part of a table, but a frame
+        of a key, a value and this column makes a database of bytes.
     :raises Invalid, Unsupported: a column of a type that no table has.
     """
     with suppress(NotFound):
         return table_at(url, key, as_bytes, store_options)
     create: Callable[[], None]
-    if as_bytes or _pairs(columns, key, value, without):
+    if as_bytes or _pairs(columns, key, value, (*without, order)):
         create = partial(_create_bytes, url, store_options)
     else:
         spoken = [key] if isinstance(key, str) else key

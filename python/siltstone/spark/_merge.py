@@ -37,7 +37,7 @@ from siltstone.spark._load import rows_for, staging_of
 from siltstone.spark._matching import Key, PreparedFrame, prepared_rows, quoted, table_at
 from siltstone.spark._pins import reading
 from siltstone.spark._staging import Staged, Staging, stage
-from siltstone.spark._tasks import as_binary, reader_of, values_of
+from siltstone.spark._tasks import FIRST_ROWS, as_binary, large_values_of, pieces, reader_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -312,27 +312,53 @@ def merged(
 
     :param names: columns by their roles, as in `Staging.names`.
     """
+    reader, most = reader_of(merging.reader), [FIRST_ROWS]
     for batch in batches:
-        if batch.num_rows:
-            yield _merged(batch, merging, names)
+        if not batch.num_rows:
+            continue
+        keys, start = pa.record_batch({"key": _keys(batch, merging)}), 0
+        # The current values of a whole batch may need too much memory.
+        for piece, found in pieces(
+            keys, lambda rows: large_values_of(reader, rows.column("key")), most
+        ):
+            rows = batch.slice(start, piece.num_rows)
+            start += piece.num_rows
+            yield _merged(rows, _Current(piece.column("key"), found), merging, names)
 
 
-def _merged(batch: pa.RecordBatch, merging: _Merging, names: Mapping[str, str]) -> pa.RecordBatch:
-    columns, there, expiries = _current(batch, merging)
-    arrays = {}
-    updated = merging.updated or ()
-    for name, (ours, theirs) in columns.items():
-        if theirs is None:
-            # The frame has no such column: it is null in a row that is inserted.
-            arrays[name] = ours
-        elif name in updated:
-            arrays[name] = theirs
-        else:
-            arrays[name] = pc.if_else(there, ours, theirs)
+@dataclass(frozen=True)
+class _Current:
+    """The current values of some keys."""
+
+    keys: pa.Array
+    values: pa.Array
+    """The stored values; null for an absent key."""
+
+
+def _keys(batch: pa.RecordBatch, merging: _Merging) -> pa.Array:
+    """The keys of the rows.
+
+    :raises Invalid: a null, or a value that the key's column cannot hold.
+    """
+    if merging.table is not None:
+        names = schema_of(merging.table).key
+        return packed(merging.table, [batch.column(name) for name in names])
+    keys = batch.column("key")
+    if keys.null_count:
+        raise Invalid("the key column has nulls, and a null is no key: filter them out before")
+    return as_binary(keys)
+
+
+def _merged(
+    batch: pa.RecordBatch, current: _Current, merging: _Merging, names: Mapping[str, str]
+) -> pa.RecordBatch:
+    there = current.values.is_valid()
+    arrays = _columns(batch, current, merging)
     operation = "delete" if merging.deletes else "put"
     arrays[names["op"]] = pc.if_else(there, operation, "put")
     if "expire_at" in names:
         ends = "expire_at" if merging.table is None else names["expire_at"]
+        expiries = _expiries(current, merging)
         arrays.setdefault(ends, batch.column(ends) if expiries is None else expiries)
     rows = pa.RecordBatch.from_arrays(list(arrays.values()), names=list(arrays))
     if merging.updated is None and not merging.deletes:
@@ -340,45 +366,60 @@ def _merged(batch: pa.RecordBatch, merging: _Merging, names: Mapping[str, str]) 
     return rows if merging.inserts else rows.filter(there)
 
 
-def _current(
-    batch: pa.RecordBatch, merging: _Merging
-) -> tuple[dict[str, tuple[pa.Array, pa.Array | None]], pa.Array, pa.Array | None]:
-    """For each column the current values and those of the frame, which rows exist, and when these
-    expire, if that is kept."""
-    reader = reader_of(merging.reader)
+def _columns(batch: pa.RecordBatch, current: _Current, merging: _Merging) -> dict[str, pa.Array]:
+    """The columns of the merged rows. A column that neither the frame nor a match brings is null.
+
+    Only the current values that are kept are decoded. A row that is deleted, or left as it is,
+    keeps none.
+    """
     if merging.table is None:
-        keys = batch.column("key")
-        if keys.null_count:
-            raise Invalid("the key column has nulls, and a null is no key: filter them out before")
-        keys, values = as_binary(keys), None
-        if "value" in batch.schema.names:
-            values = as_binary(batch.column("value"))
-        found = values_of(reader, keys)
-        bytes_pairs: dict[str, tuple[pa.Array, pa.Array | None]] = {
-            "key": (keys, keys),
-            "value": (found, values),
+        kinds, keys = {"key": pa.binary(), "value": pa.binary()}, ["key"]
+        brought = {
+            name: as_binary(batch.column(name)) for name in kinds if name in batch.schema.names
         }
-        return bytes_pairs, found.is_valid(), _expiries(reader, keys, found, merging)
-    schema, fields = schema_of(merging.table), arrow_fields(merging.table)
-    keys = packed(merging.table, [batch.column(name) for name in schema.key])
-    found = pa.array(reader.get_many(keys))
-    current = pa.record_batch(schema.decode(keys, found, columns=fields.names))
-    pairs: dict[str, tuple[pa.Array, pa.Array | None]] = {}
-    for field in fields:
-        theirs = None
-        if field.name in batch.schema.names:
-            theirs = cast(batch.column(field.name), field.type, field.name)
-        pairs[field.name] = (cast(current.column(field.name), field.type, field.name), theirs)
-    return pairs, found.is_valid(), _expiries(reader, keys, found, merging)
+    else:
+        fields, keys = arrow_fields(merging.table), schema_of(merging.table).key
+        kinds = {field.name: field.type for field in fields}
+        brought = {
+            name: cast(batch.column(name), kind, name)
+            for name, kind in kinds.items()
+            if name in batch.schema.names
+        }
+    updated = merging.updated
+    kept = [] if updated is None else [name for name in kinds if name not in (*keys, *updated)]
+    ours = _decoded(current, merging.table, kept)
+    there = current.values.is_valid()
+    arrays = {}
+    for name, kind in kinds.items():
+        theirs = brought.get(name)
+        if theirs is None:
+            # Absent rows have nulls in the decoded columns, too.
+            arrays[name] = ours[name] if name in kept else pa.nulls(len(there), kind)
+        elif name in kept:
+            arrays[name] = pc.if_else(there, ours[name], theirs)
+        else:
+            arrays[name] = theirs
+    return arrays
 
 
-def _expiries(reader: Any, keys: pa.Array, found: pa.Array, merging: _Merging) -> pa.Array | None:
+def _decoded(current: _Current, table: str | None, names: Sequence[str]) -> dict[str, pa.Array]:
+    """Columns of the current rows; null for absent keys."""
+    if not names:
+        return {}
+    if table is None:
+        return {"value": as_binary(current.values)}
+    fields, schema = arrow_fields(table), schema_of(table)
+    rows = pa.record_batch(schema.decode(current.keys, current.values, columns=list(names)))
+    return {name: cast(rows.column(name), fields.field(name).type, name) for name in names}
+
+
+def _expiries(current: _Current, merging: _Merging) -> pa.Array | None:
     """When the current rows expire, null for never; None if their expiry is not kept."""
     if not merging.keeps_expiry:
         return None
-    there = found.is_valid().to_pylist()
+    reader, there = reader_of(merging.reader), current.values.is_valid().to_pylist()
     entries = (
         reader.get_entry(key) if row else None
-        for key, row in zip(keys.to_pylist(), there, strict=True)
+        for key, row in zip(current.keys.to_pylist(), there, strict=True)
     )
     return pa.array([None if entry is None else entry.expires for entry in entries], INSTANT)

@@ -25,7 +25,16 @@ from siltstone.exceptions import Conflict, Invalid, NotFound, Unsupported
 from siltstone.spark._arguments import expiry
 from siltstone.spark._bounds import check_bounded
 from siltstone.spark._columns import case_sensitivity, match, schema_of
-from siltstone.spark._commit import PATIENCE, closed, duplicates_of, new_job, recorded, submitted
+from siltstone.spark._commit import (
+    PATIENCE,
+    LoadResult,
+    closed,
+    duplicates_of,
+    log_skipped,
+    new_job,
+    recorded,
+    submitted,
+)
 from siltstone.spark._creation import Creation, removed_on_failure
 from siltstone.spark._matching import (
     check_columns,
@@ -383,10 +392,12 @@ def _results(messages: Sequence[WriterCommitMessage | None]) -> list[Staged]:
     return [one.staged for one in messages if isinstance(one, Message) and one.staged is not None]
 
 
-def _submit(sink: Sink, job: ingest.Job, found: Sequence[Staged]) -> None:
+def _submit(sink: Sink, job: ingest.Job, found: Sequence[Staged]) -> LoadResult | None:
+    """Closes and submits a job. None: there is nothing to submit."""
     request = closed(job, found, sink.layout, sink.mode)
-    if request is not None:
-        submitted(job, request, True, sink.timeout, None, sink.take_over, sink.store_options)
+    if request is None:
+        return None
+    return submitted(job, request, True, sink.timeout, None, sink.take_over, sink.store_options)
 
 
 def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> BatchWriter:
@@ -431,7 +442,12 @@ class StreamWriter(_StreamBase):
         app = self.sink.app or query
         if app is None:
             raise Invalid("no task of the batch knows its query: name it by txnAppId")
-        _submit(self.sink, job.for_txn((app, batchId)), _results(messages))
+        found = _results(messages)
+        done = _submit(self.sink, job.for_txn((app, batchId)), found)
+        # The id of a query belongs to its checkpoint folder: its batches are never another's.
+        if done is not None and done.repeated and self.sink.app is not None:
+            rows = sum(one.part.rows for one in found if one.part is not None)
+            log_skipped(self.sink.url, (app, batchId), rows)
 
     def abort(
         self,

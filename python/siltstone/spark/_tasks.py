@@ -22,6 +22,7 @@ from siltstone.spark._columns import (
     arrow_fields,
     asked,
     cast,
+    castable,
     decoded,
     match,
     schema_of,
@@ -32,11 +33,14 @@ from siltstone.spark._ranges import Range
 
 __all__ = [
     "COUNTED",
+    "FIRST_ROWS",
     "count_ranges",
     "counted",
+    "large_values_of",
     "look_up",
     "look_up_prefix",
     "look_up_rows",
+    "pieces",
     "read_ranges",
     "reader_of",
     "rows",
@@ -178,10 +182,10 @@ def as_binary(array: pa.Array) -> pa.Array:
 
 def values_of(reader: siltstone.Reader, keys: pa.Array) -> pa.Array:
     """The values of an array of keys, binary or text; null for an absent key."""
-    return as_binary(_values_of(reader, keys))
+    return as_binary(large_values_of(reader, keys))
 
 
-def _values_of(reader: siltstone.Reader, keys: pa.Array) -> pa.Array:
+def large_values_of(reader: siltstone.Reader, keys: pa.Array) -> pa.Array:
     """As `values_of`, of any size."""
     if not pa.types.is_binary(keys.type):
         keys = as_binary(keys)
@@ -192,7 +196,7 @@ def _values_of(reader: siltstone.Reader, keys: pa.Array) -> pa.Array:
     return pa.array(reader.get_many(keys))
 
 
-def _pieces(
+def pieces(
     batch: pa.RecordBatch, values_of_rows: Callable[[pa.RecordBatch], pa.Array], most: list[int]
 ) -> Iterator[tuple[pa.RecordBatch, pa.Array]]:
     """The rows of a batch with their values, in pieces far below the 2 GiB that a batch for Spark
@@ -225,8 +229,8 @@ def look_up(
     """The batches with the values of their keys: a function for `mapInArrow`."""
     open_reader, most = reader_of(reader), [FIRST_ROWS]
     for batch in batches:
-        pieces = _pieces(batch, lambda rows: _values_of(open_reader, rows.column(key)), most)
-        for piece, large in pieces:
+        cut = pieces(batch, lambda rows: large_values_of(open_reader, rows.column(key)), most)
+        for piece, large in cut:
             values = as_binary(large)
             arrays, names = [*piece.columns, values], [*piece.schema.names, value]
             found = pa.RecordBatch.from_arrays(arrays, names=names)
@@ -274,8 +278,8 @@ def look_up_rows(
         return asked(table, [rows.column(name) for name in key])
 
     for batch in batches:
-        pieces = _pieces(batch, lambda rows: pa.array(open_reader.get_many(keys_of(rows)[0])), most)
-        for piece, values in pieces:
+        cut = pieces(batch, lambda rows: pa.array(open_reader.get_many(keys_of(rows)[0])), most)
+        for piece, values in cut:
             columns, there = _decoded(table, *keys_of(piece), values, fields)
             arrays, called = [*piece.columns, *columns], [*piece.schema.names, *names]
             whole = pa.RecordBatch.from_arrays(arrays, names=called)
@@ -326,15 +330,20 @@ def _parts(table: str | None, arrays: Sequence[pa.Array]) -> Iterator[Range | No
         return
     schema, fields = schema_of(table), arrow_fields(table)
     names = schema.key[: len(arrays)]
-    typed = [
-        cast(array, fields.field(name).type, name)
-        for array, name in zip(arrays, names, strict=True)
-    ]
-    for values in zip(*(array.to_pylist() for array in typed), strict=True):
+    typed, held = [], pa.repeat(True, len(arrays[0]))
+    for array, name in zip(arrays, names, strict=True):
+        kind = fields.field(name).type
+        fit = castable(array, kind)
+        if fit is not None:
+            held = pc.and_(held, fit)
+        possible = array if fit is None else pc.if_else(fit, array, pa.scalar(None, array.type))
+        typed.append(cast(possible, kind, name))
+    columns = [array.to_pylist() for array in typed]
+    for values, fits in zip(zip(*columns, strict=True), held.to_pylist(), strict=True):
         pairs = dict(zip(names, values, strict=True))
         nulls = [name for name, value in pairs.items() if value is None]
-        possible = all(fields.field(name).nullable for name in nulls)
-        yield schema.range(pairs) if possible else None
+        exists = fits and all(fields.field(name).nullable for name in nulls)
+        yield schema.range(pairs) if exists else None
 
 
 def _matches(

@@ -23,6 +23,7 @@ from siltstone.spark._commit import (
     duplicates_of,
     has_rows,
     is_recorded,
+    log_skipped,
     run,
 )
 from siltstone.spark._creation import removed_on_failure
@@ -69,8 +70,8 @@ def upsert(
     :param expire_at: as for `bulk_load`.
     :param txn_app: the name of the application, in place of the query's id. Use it for a query
         whose checkpoint folder is created again while its batch ids continue. Calls that run at the
-        same time need different names. Outside of a stream a second call with the same application
-        and batch repeats the first and adds nothing.
+        same time need different names. A batch whose number is recorded for the application is
+        skipped, and a warning is logged if it has rows: two streams need different names.
     :param timeout, db, take_over, store_options: as for `bulk_load`.
     :raises Invalid: as `bulk_load`: here for the arguments, in the stream for its rows, and for two
         calls that write one batch at the same time.
@@ -114,6 +115,7 @@ class _BatchWriter:
         url, provider = submission.url, submission.store_options
         named = None if self.app is None else application(self.app, call)
         if named is not None and is_recorded(url, (named, batch_id), provider):
+            log_skipped(url, (named, batch_id), df.count())
             return
         with resolving_as(df.sparkSession), removed_on_failure() as creations:
             columns = (self.key, self.value, self.op)
@@ -129,7 +131,8 @@ class _BatchWriter:
                     job = job.for_txn((app, batch_id))
                 request = closed(job, found, submission.layout, submission.mode)
         if request is not None:
-            submission.submit(job, request)
+            if submission.submit(job, request).repeated and named is not None:
+                log_skipped(url, (named, batch_id), request.rows)
             return
         abort(job)
 
