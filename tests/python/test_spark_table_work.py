@@ -330,7 +330,7 @@ def test_an_ignored_export_counts_the_rows_that_it_writes(spark, orders, tmp_pat
 
 
 @pytest.mark.parametrize(
-    "txn", ["A1", ("A", "7"), ("A", 7.0), ("A", True), ["A", 7], (7, 7), ("A",), ("A", None)]
+    "txn", ["name", ("A", "7"), ("A", 7.0), ("A", True), ["A", 7], (7, 7), ("A",), ("A", None)]
 )
 def test_a_txn_of_another_type_is_refused(spark, orders, txn) -> None:
     kv.delete(orders, where={"country": "FR"}, txn=("A", 6))

@@ -40,6 +40,7 @@ impl Keys {
 }
 
 impl OptionsSource for Keys {
+    #[expect(clippy::disallowed_methods, reason = "the function of a user blocks its thread")]
     fn store_options(&self) -> Result<StoreOptions> {
         *self.calls.lock() += 1;
         std::thread::sleep(*self.takes.lock());

@@ -396,8 +396,8 @@ async fn hold(
 }
 
 /// The position at which a hold can begin for a feed that begins at `from`, and the position of the
-/// feed if that is earlier. Log before what a hold can retain is in the feed as long as it is there,
-/// as it is for a feed without a consumer.
+/// feed if that is earlier. Log before what a hold can retain is in the feed as long as it is
+/// there, as it is for a feed without a consumer.
 async fn retainable(
     objects: &Objects,
     since: &ChangesFrom,
