@@ -41,8 +41,10 @@ struct Mirror {
     version: Weak<Levels>,
     /// Tables to fetch, newest first.
     wanted: VecDeque<SstDescriptor>,
-    /// Tables of the version that are in the cache.
+    /// Tables of the version that were fetched.
     held: HashSet<TableKey>,
+    /// Those of them whose files are to be checked again.
+    unchecked: HashSet<TableKey>,
     checked_at: Duration,
     /// Whether the last request failed.
     fails: bool,
@@ -64,6 +66,7 @@ pub(crate) async fn run<H: Send + Sync>(
         version: Weak::new(),
         wanted: VecDeque::new(),
         held: HashSet::new(),
+        unchecked: HashSet::new(),
         checked_at,
         fails: false,
         is_too_large: false,
@@ -87,7 +90,7 @@ impl Mirror {
         let is_due = now.saturating_sub(self.checked_at) >= CHECK_INTERVAL;
         if is_due {
             self.checked_at = now;
-            self.held.clear();
+            self.unchecked.clone_from(&self.held);
         } else if std::ptr::eq(self.version.as_ptr(), Arc::as_ptr(levels)) {
             return;
         }
@@ -100,8 +103,13 @@ impl Mirror {
         tables.retain(|table| seen.insert(key_of(table)));
         let room = self.fitting(&tables);
         self.held.retain(|key| seen.contains(key));
-        let lacking = tables.iter().take(room).filter(|table| !self.held.contains(&key_of(table)));
-        self.wanted = lacking.map(|table| (*table).clone()).collect();
+        self.unchecked.retain(|key| seen.contains(key));
+        let is_wanted = |table: &&&SstDescriptor| {
+            let key = key_of(table);
+            !self.held.contains(&key) || self.unchecked.contains(&key)
+        };
+        let wanted = tables.iter().take(room).filter(is_wanted);
+        self.wanted = wanted.map(|table| (*table).clone()).collect();
         let bytes = |held: bool| {
             let counted = tables.iter().filter(|table| self.held.contains(&key_of(table)) == held);
             counted.map(|table| table.object_bytes).sum::<u64>()
@@ -140,10 +148,12 @@ impl Mirror {
         let Some(table) = self.wanted.front() else { return LOOK_PAUSE };
         match self.fetch(table).await {
             Ok(()) => {
-                let progress = &self.context.asked.mirror;
-                progress.bytes.fetch_add(table.object_bytes, Relaxed);
-                progress.missing.fetch_sub(table.object_bytes, Relaxed);
-                self.held.insert(key_of(table));
+                let (progress, key) = (&self.context.asked.mirror, key_of(table));
+                self.unchecked.remove(&key);
+                if self.held.insert(key) {
+                    progress.bytes.fetch_add(table.object_bytes, Relaxed);
+                    progress.missing.fetch_sub(table.object_bytes, Relaxed);
+                }
                 self.wanted.pop_front();
                 if std::mem::take(&mut self.fails) {
                     log::info!(target: "siltstone.store", "event=mirror_recovers");
