@@ -1,7 +1,7 @@
 //! Folders that are damaged, deleted or unusable: requests are lost, answers are not.
 
 use crate::{MIB, cache_in, entries, plain, tell, until};
-use siltstone::Options;
+use siltstone::{ErrorKind, Options, Reader, ReaderOptions};
 use std::fs::{self, File, FileTimes};
 use std::path::Path;
 use std::sync::atomic::Ordering;
@@ -81,18 +81,24 @@ fn a_folder_that_cannot_be_used_costs_requests_only() {
     tell("unusable", async |world| {
         world.filled(500).await;
         let in_the_way = world.folder();
-        fs::write(&in_the_way, b"a file").unwrap();
         for folder in [in_the_way.clone(), in_the_way.join("deeper")] {
-            let disk_cache = cache_in(&folder, 64 * MIB);
-            let reader = world.reader(Options { disk_cache, ..plain() }).await;
+            let options = Options { disk_cache: cache_in(&folder, 64 * MIB), ..plain() };
+            let reader = world.reader(options.clone()).await;
+            until("the folder is made", || folder.join("tmp").is_dir()).await;
+            fs::remove_dir_all(&in_the_way).unwrap();
+            fs::write(&in_the_way, b"a file").unwrap();
             for _ in 0..2 {
                 assert!(world.gets(&reader, (0..500).step_by(50)).await > 0);
             }
             until("the failure counts", || reader.stats().disk_cache_errors > 0).await;
-            assert_eq!(reader.stats().disk_cache_bytes, 0);
             reader.close().await.unwrap();
+            // A file that is there when the handle is opened is refused.
+            let how = ReaderOptions { options, ..ReaderOptions::default() };
+            let error = Reader::open(world.env.clone(), how).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+            assert_eq!(fs::read(&in_the_way).unwrap(), b"a file");
+            fs::remove_file(&in_the_way).unwrap();
         }
-        assert_eq!(fs::read(in_the_way).unwrap(), b"a file");
     });
 }
 
