@@ -248,6 +248,17 @@ impl World {
         self.weight.lock().now()
     }
 
+    /// Writes some rows. After that the store has no room.
+    fn fill_up(&self) {
+        self.run(|env| async move {
+            let db = open(&env, Options { embedded_gc: false, ..scaled() }).await?;
+            overwrite(&db, &env, 0, 500).await?;
+            db.close().await
+        })
+        .expect("a healthy store");
+        self.weight.lock().room = Some(self.weight());
+    }
+
     fn check(&self) {
         let report = self.run(|env| async move {
             verify(&env, Duration::from_secs(30), &Progress::default()).await
@@ -490,14 +501,7 @@ fn a_round_frees_a_full_store() {
 #[test]
 fn a_round_that_can_free_nothing_says_why() {
     let world = World::new();
-    world
-        .run(|env| async move {
-            let db = open(&env, Options { embedded_gc: false, ..scaled() }).await?;
-            overwrite(&db, &env, 0, 500).await?;
-            db.close().await
-        })
-        .expect("a healthy store");
-    world.weight.lock().room = Some(world.weight());
+    world.fill_up();
     let before = world.sim.elapsed();
     let error = world.collect().expect_err("no room");
     assert_eq!(error.kind(), ErrorKind::Unavailable);
@@ -510,14 +514,7 @@ fn a_round_that_can_free_nothing_says_why() {
 #[test]
 fn a_full_store_is_read_and_named() {
     let world = World::new();
-    world
-        .run(|env| async move {
-            let db = open(&env, Options { embedded_gc: false, ..scaled() }).await?;
-            overwrite(&db, &env, 0, 500).await?;
-            db.close().await
-        })
-        .expect("a healthy store");
-    world.weight.lock().room = Some(world.weight());
+    world.fill_up();
     let before = world.sim.elapsed();
     let row = world.run(|env| async move {
         let reader = Reader::open(env.clone(), ReaderOptions::default()).await?;
