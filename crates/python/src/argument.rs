@@ -1,8 +1,8 @@
 //! Arguments that reach this module inside a tuple or a dict. PyO3 names only the parameters of a
 //! function in its errors, so these conversions name the argument themselves.
 
-use crate::bytes::BytesArg;
-use pyo3::exceptions::{PyBufferError, PyTypeError};
+use crate::bytes::{BytesArg, placed};
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 
@@ -65,14 +65,5 @@ pub(crate) fn optional_bytes(object: &Bound<'_, PyAny>, name: &str) -> PyResult<
         return Ok(None);
     }
     let bytes = object.extract::<BytesArg<'_>>().map(|bytes| bytes.as_ref().to_vec());
-    bytes.map(Some).map_err(|error| {
-        let (py, text) = (object.py(), format!("{name}: {}", error.value(object.py())));
-        if error.get_type(py).is(py.get_type::<PyTypeError>()) {
-            PyTypeError::new_err(text)
-        } else if error.get_type(py).is(py.get_type::<PyBufferError>()) {
-            PyBufferError::new_err(text)
-        } else {
-            error
-        }
-    })
+    bytes.map(Some).map_err(|error| placed(object.py(), error, name))
 }

@@ -41,14 +41,16 @@ pub(crate) fn row<'a>(
     name: &str,
     position: usize,
 ) -> PyResult<BytesArg<'a>> {
-    object.extract::<BytesArg<'_>>().map_err(|error| placed(object.py(), error, name, position))
+    object
+        .extract::<BytesArg<'_>>()
+        .map_err(|error| placed(object.py(), error, &format!("{name}[{position}]")))
 }
 
-/// `error` with the argument and position in front of its text. An exception raised by the code of
-/// a buffer is not changed.
+/// `error` with the argument in front of its text. An exception raised by the code of a buffer is
+/// not changed.
 #[cold]
-fn placed(py: Python<'_>, error: PyErr, name: &str, position: usize) -> PyErr {
-    let text = format!("{name}[{position}]: {}", error.value(py));
+pub(crate) fn placed(py: Python<'_>, error: PyErr, argument: &str) -> PyErr {
+    let text = format!("{argument}: {}", error.value(py));
     if error.get_type(py).is(py.get_type::<PyTypeError>()) {
         PyTypeError::new_err(text)
     } else if error.get_type(py).is(py.get_type::<PyBufferError>()) {
