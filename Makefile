@@ -44,6 +44,8 @@ STORES ?=
 EFFORT ?= 20
 # Versions of Spark for `make spark-matrix`: none stands for all.
 SPARKS ?=
+# Processes that run the Python tests. Those of one file share one, and with it their Spark.
+WORKERS ?= 2
 # Extra arguments of the demo, such as DEMO="--rows-fraction 0.1 --keep".
 DEMO ?=
 
@@ -165,7 +167,8 @@ test: tools java laws types ## Everything: the laws, Rust tests, Python tests, t
 	PATH="$(BIN):$$PATH" SILTSTONE_REQUIRE_MOTO=1 \
 		$(CARGO) test --release --locked --workspace --exclude siltstone-python 2>&1 \
 		| $(BIN)/python tests/slowest.py
-	$(BIN)/python -m pytest --durations=10 --durations-min=1 tests/python
+	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile \
+		--durations=10 --durations-min=1 tests/python
 
 # Tests that start no server, no Spark and no other process.
 FAST_TESTS := $(addprefix tests/python/,test_api.py test_arrow.py test_keys.py test_mapping.py \

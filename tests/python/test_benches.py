@@ -41,13 +41,15 @@ OTHERS = {
 
 def compare(*arguments: str) -> str:
     """Runs the comparison and returns its output."""
+    # A process of pytest-xdist marks its environment, and there pytest-benchmark measures nothing.
+    apart = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     done = subprocess.run(
         [
             *(sys.executable, "-m", "pytest", "-q", "-p", "no:asyncio", "-p", "no:cacheprovider"),
             *("benches/python", "--rows", "2000", "--rounds", "1", *arguments),
         ],
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        env={**apart, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         capture_output=True,
         text=True,
         timeout=900,
