@@ -144,7 +144,7 @@ def test_a_reader_that_stops_reading_is_no_error(url: str) -> None:
         assert program.stdout.readline().startswith(b"00000000\t")
         program.stdout.close()
         assert program.stderr.read() == b""
-        assert program.wait(PATIENCE) != 0
+        assert program.wait(PATIENCE) == 141
 
 
 @pytest.mark.parametrize("colourless", [True, False])
@@ -187,6 +187,27 @@ def test_every_command_speaks_json(run, url: str) -> None:
     state = json.loads(run("manifest", "--json")[1])
     assert state["closed_cleanly"] is True
     assert state["l0"][0]["tables"][0]["first_key"] == b"a".hex()
+
+
+def test_json_has_times_in_iso_form(run, url: str) -> None:
+    with siltstone.open(url) as db:
+        db.put(b"k", b"v").wait()
+        list(db.changes(since="oldest", consumer="index"))
+    for command, name in (("consumers", "expires"), ("changes --since oldest", "time")):
+        (told, *_) = map(json.loads, run(*command.split(), "--json")[1].splitlines())
+        assert "T" in told[name]
+        assert datetime.fromisoformat(told[name]).tzinfo is not None
+
+
+def test_two_columns_of_one_name_are_refused_by_ingest(run, url: str, tmp_path: Path) -> None:
+    siltstone.open(url).close()
+    rows = pa.Table.from_arrays([pa.array([b"k"])] * 3, ["key", "value", "value"])
+    for path in (tmp_path / "rows.parquet", tmp_path / "rows.arrow"):
+        write = parquet.write_table if path.suffix == ".parquet" else feather.write_feather
+        write(rows, path)
+        code, output, errors = run("ingest", str(path))
+        assert (code, output) == (1, "")
+        assert "2 columns have the name value; rename one" in errors
 
 
 def test_plain_lines_where_there_is_no_terminal(run) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import contextlib
+import datetime as dt
 import json
 import re
 import signal
@@ -145,8 +146,10 @@ def _print_json(value: Any) -> None:
     click.echo(json.dumps(value, default=_plain))
 
 
-def _plain(value: object) -> object:
-    return value.hex() if isinstance(value, bytes) else str(value)
+def _plain(value: object) -> str:
+    if isinstance(value, bytes):
+        return value.hex()
+    return value.isoformat() if isinstance(value, dt.datetime) else str(value)
 
 
 def _example(*lines: str) -> str:

@@ -84,14 +84,17 @@ def _batches(path: Path, form: str, columns: list[str]) -> Iterator[Any]:
 
 
 def _check(path: Path, schema: Any, columns: list[str]) -> None:
-    """Checks that the columns exist and hold binary data or text.
+    """Checks that the columns exist once each and hold binary data or text.
 
-    :raises Invalid: if a column is missing or has another type.
+    :raises Invalid: if a column is missing, is there twice, or has another type.
     """
     for name in columns:
         if name not in schema.names:
             known = ", ".join(schema.names)
             text = f"{path}: the column {name} is missing; the columns are: {known}"
+            raise siltstone.Invalid(text)
+        if schema.names.count(name) > 1:
+            text = f"{path}: {schema.names.count(name)} columns have the name {name}; rename one"
             raise siltstone.Invalid(text)
         kind = str(schema.field(name).type)
         if not any(word in kind for word in ("binary", "string")):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import errno
+import os
 import sys
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -41,6 +42,9 @@ from siltstone.cli._repair import repair
 
 ABSENT = 3
 """Exit status when the requested key is absent."""
+
+CLOSED = 141
+"""Exit status when the output was closed: that of a program which SIGPIPE ends, 128 + 13."""
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -113,9 +117,11 @@ class Commands(click.Group):
         except siltstone.Error as error:
             raise click.ClickException(_told(error)) from error
         except OSError as error:
-            # A pipe that was closed, as by `head`, is no error: click ends the program.
+            # Its reader has closed the pipe, as `head` does. Click would exit with 1, which of
+            # `verify` means damage.
             if error.errno == errno.EPIPE:
-                raise
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+                raise click.exceptions.Exit(CLOSED) from error
             raise click.ClickException(f"input or output failed: {error}") from error
         except click.NoSuchOption as error:
             if error.option_name in (option for one in self.params for option in one.opts):
