@@ -134,6 +134,16 @@ def test_a_snapshot_and_what_follows_make_the_whole(tmp_path) -> None:
             db.changes(since="snapshot")
 
 
+def test_a_consumer_begins_beside_commits_that_move_the_log(tmp_path) -> None:
+    """The consumer's commit met a newer manifest, which retains the log from a later object on."""
+    with siltstone.open(tmp_path, options={"embedded_gc": False}) as db:
+        for at in range(12):
+            keys = [key(10 * at + n) for n in range(10)]
+            db.load(pa.table({"key": keys, "value": [b"v"] * 10}))
+            found = rows(db.changes(since="oldest", consumer=f"c{at}"))
+            assert len(found) == 10 * (at + 1)
+
+
 def test_a_consumer_that_was_let_go_is_told_so(tmp_path) -> None:
     """Before the fix, such a consumer began at the end, like a new one, and skipped the missed
     rows."""

@@ -170,6 +170,19 @@ def test_bytes_that_were_changed_or_moved_are_corruption(tmp_path: Path) -> None
         siltstone.open_reader(url, store_options=with_key(KEY))
 
 
+@pytest.mark.parametrize("left", [0, 5, 40])
+def test_an_object_that_is_cut_short_is_corruption(tmp_path: Path, left: int) -> None:
+    url = str(tmp_path / "db")
+    with siltstone.open(url, store_options=with_key(KEY)) as db:
+        fill(db)
+    newest = max((tmp_path / "db" / "manifest").glob("*.manifest"))
+    newest.write_bytes(newest.read_bytes()[:left])
+    for call in (siltstone.open, siltstone.open_reader):
+        with pytest.raises(siltstone.Corruption):
+            call(url, store_options=with_key(KEY))
+    assert not admin.verify(url, store_options=with_key(KEY)).ok
+
+
 def test_clones_and_exports_are_encrypted_too(tmp_path: Path) -> None:
     parent, clone, copy = (str(tmp_path / name) for name in ("parent", "clone", "copy"))
     options = with_key(KEY)

@@ -169,6 +169,31 @@ def test_one_process_serves_many_until_each_is_gone(tmp_path: Path) -> None:
     assert "no database" in ends[absent]
 
 
+def test_rounds_that_fail_are_logged(url: str, caplog) -> None:
+    with siltstone.open(url, options=options()) as db:
+        fill(db, 2)
+    newest = max(Path(url, "manifest").glob("*.manifest"))
+    data = newest.read_bytes()
+    newest.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+
+    def logged(event: str) -> int:
+        return sum(f"event={event} " in line for line in caplog.messages)
+
+    with caplog.at_level("INFO", logger="siltstone.gc"):
+        how = {"interval": 0.1, "min_age": 0}
+        work = Thread(target=admin.run_gc, args=(url,), kwargs=how)
+        work.start()
+        until(lambda: logged("round_fails"))
+        newest.write_bytes(data)
+        until(lambda: logged("round_goes_on"))
+        shutil.rmtree(url)
+        work.join(PATIENCE)
+    assert not work.is_alive()
+    (line,) = (line for line in caplog.messages if "round_fails" in line)
+    assert url in line
+    assert "kind=Corruption" in line
+
+
 SERVE = """
 import sys
 from siltstone import admin

@@ -1,6 +1,9 @@
 //! Credentials that a function renews, and the count of all requests of a client.
 
-use crate::server::{Reply, Server, TABLE, WAL, created, part, serve, serve_by, status};
+use crate::server::{
+    Reply, Server, TABLE, WAL, begun, completed, created, part, serve, serve_by, status,
+};
+use bytes::Bytes;
 use parking_lot::Mutex;
 use siltstone::store::counting::CountingStore;
 use siltstone::store::options::{OptionsSource, StoreOptions};
@@ -61,6 +64,8 @@ fn renewing(good: Arc<Mutex<&'static str>>, keys: &'static str) -> (Server, Arc<
         }
         match head.split(' ').next() {
             Some("PUT") => created(),
+            Some("POST") if head.contains("?uploads") => begun(),
+            Some("POST") => completed(),
             _ => part("0-3/4", 4, "abcd"),
         }
     });
@@ -102,6 +107,27 @@ fn refused_credentials_are_asked_for_again() {
         server.store.put_if_absent(WAL, "body".into()).await
     });
     assert!(matches!(again, PutAnswer::Created), "{again:?}");
+}
+
+/// A long upload outlives the credentials with which it began.
+#[test]
+fn credentials_are_renewed_in_an_upload() {
+    let good = Arc::new(Mutex::new("key-1"));
+    let (server, keys) = renewing(Arc::clone(&good), "key-1");
+    for bytes in [1 << 20, 40 << 20] {
+        let rotated = if *good.lock() == "key-2" { "key-3" } else { "key-2" };
+        server.runtime.block_on(async {
+            let mut upload = server.store.upload(TABLE).await.unwrap();
+            for at in 0..bytes >> 20 {
+                if at == bytes >> 21 {
+                    (*good.lock(), *keys.key.lock()) = (rotated, rotated);
+                }
+                upload.write(Bytes::from(vec![b'a'; 1 << 20])).await.unwrap();
+            }
+            upload.finish().await.unwrap();
+        });
+    }
+    assert!(*keys.calls.lock() >= 2);
 }
 
 #[test]

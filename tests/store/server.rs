@@ -59,6 +59,20 @@ pub(crate) fn part(range: &str, announced: usize, body: &str) -> Reply {
     Reply::Raw(part_head(range, announced) + body)
 }
 
+/// The answer to a request that completes an upload in parts.
+pub(crate) fn completed() -> Reply {
+    let tag = "<ETag>&quot;e&quot;</ETag>";
+    let result = "CompleteMultipartUploadResult";
+    status("200 OK", &format!("<{result}>{tag}</{result}>"))
+}
+
+/// The answer to a request that begins an upload in parts.
+pub(crate) fn begun() -> Reply {
+    let body = "<InitiateMultipartUploadResult><Bucket>quarry</Bucket><Key>k</Key>\
+                <UploadId>u</UploadId></InitiateMultipartUploadResult>";
+    status("200 OK", body)
+}
+
 pub(crate) fn created() -> Reply {
     Reply::Raw(
         "HTTP/1.1 200 OK\r\nETag: \"e\"\r\nContent-Length: 0\r\nConnection: close\r\n\r\n".into(),

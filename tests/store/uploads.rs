@@ -1,10 +1,13 @@
 //! The end of an upload whose answer is lost.
 
-use crate::server::{Reply, Server, TABLE, created, part, serve_by, status};
+use crate::server::{Server, TABLE, begun, completed, created, part, serve_by, status};
 use bytes::Bytes;
+use parking_lot::Mutex;
 use siltstone::Result;
 use siltstone_base::ErrorKind;
 use siltstone_base::envelope::ENVELOPE_BYTES;
+use std::collections::HashMap;
+use std::sync::Arc;
 
 /// More than one PUT takes.
 const BYTES: usize = 20 << 20;
@@ -16,12 +19,6 @@ enum Stored {
     Shorter,
     Another,
     Nothing,
-}
-
-fn begun() -> Reply {
-    let body = "<InitiateMultipartUploadResult><Bucket>quarry</Bucket><Key>k</Key>\
-                <UploadId>u</UploadId></InitiateMultipartUploadResult>";
-    status("200 OK", body)
 }
 
 /// The first request to complete is answered with 500, whether or not it took effect, and all later
@@ -90,4 +87,34 @@ fn a_lost_answer_to_a_small_upload_is_settled_by_reading_back() {
         _ => part(&format!("0-{to}/{}", 1 << 20), to + 1, &"a".repeat(to + 1)),
     });
     upload(&server, 1 << 20).unwrap();
+}
+
+/// The stream of rows has passed, so nothing but the upload itself can repeat a request. Each of
+/// them fails here more often than the client repeats it.
+#[test]
+fn each_request_of_an_upload_is_repeated() {
+    let failed = Mutex::new(HashMap::<String, u32>::new());
+    let list = Arc::new(Mutex::new(String::new()));
+    let told = Arc::clone(&list);
+    let server = serve_by(&[], move |_, head, body| {
+        let line = head.lines().next().unwrap().to_owned();
+        let mut failed = failed.lock();
+        let times = failed.entry(line.clone()).or_default();
+        *times += 1;
+        if *times <= 6 {
+            return status("503 Slow Down", "<Code>SlowDown</Code>");
+        }
+        match line.split(' ').next().unwrap() {
+            "POST" if line.contains("?uploads") => begun(),
+            "PUT" => created(),
+            _ => {
+                *told.lock() = String::from_utf8_lossy(body).into_owned();
+                completed()
+            }
+        }
+    });
+    upload(&server, 3 << 20).unwrap();
+    upload(&server, BYTES).unwrap();
+    let numbers: Vec<_> = list.lock().matches("<PartNumber>").map(drop).collect();
+    assert_eq!(numbers.len(), 3, "{}", list.lock());
 }

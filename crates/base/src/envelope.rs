@@ -26,8 +26,8 @@ pub const ENVELOPE_BYTES: usize = 72;
 pub const FORMAT_VERSION: u16 = 1;
 /// Incompatible feature bits that this code knows: none yet.
 pub const KNOWN_INCOMPATIBLE: u32 = 0;
-
-const MAGIC: &[u8; 8] = b"SILTSTON";
+/// The first bytes of an envelope.
+pub const MAGIC: &[u8; 8] = b"SILTSTON";
 /// Begins an object that is encrypted as a whole (RFC 0054), in place of an envelope.
 pub const ENCRYPTED: &[u8; 8] = b"SLTENC1\n";
 

@@ -178,7 +178,7 @@ impl Redactor {
     pub(crate) fn learn(&mut self, name: &str, value: &str) {
         let name = name.to_ascii_lowercase();
         let telling = ["key", "secret", "token", "sas", "password", "credential", "authorization"];
-        let is_place = ["_file", "_path", "_uri", "_url", "_endpoint", "_type", "key_id"];
+        let is_place = ["_file", "_path", "_uri", "_url", "_endpoint", "_type", "kms_key_id"];
         let is_secret = telling.iter().any(|word| name.contains(word))
             && !is_place.iter().any(|end| name.ends_with(end))
             && value.len() >= SHORTEST_SECRET;
@@ -196,7 +196,8 @@ impl Redactor {
         self.secrets.dedup();
     }
 
-    /// `text` without secrets and without queries of URLs, which may contain signatures.
+    /// `text` without secrets, and without the users and queries of URLs: the former may have
+    /// passwords, the latter signatures.
     pub(crate) fn clean(&self, text: &str) -> String {
         let mut text = text.to_owned();
         for secret in &self.secrets {
@@ -209,6 +210,14 @@ impl Redactor {
             clean.push_str(before);
             let end = url.find(|c: char| c.is_whitespace() || "\"'<>)".contains(c));
             let (url, after) = url.split_at(end.unwrap_or(url.len()));
+            let host = url.find('/').unwrap_or(url.len());
+            let url = match url.get(..host).and_then(|host| host.rfind('@')) {
+                Some(at) => {
+                    clean.push_str(REDACTED);
+                    url.get(at..).unwrap_or_default()
+                }
+                None => url,
+            };
             match url.split_once('?') {
                 Some((place, _)) => {
                     clean.push_str(place);
@@ -278,6 +287,11 @@ mod tests {
         let expected = "GET http://h/b?<redacted> said \"<redacted>, <redacted>\" (eu-north-1, \
                         abc) in https://other/path, /run/secrets/token";
         assert_eq!(redactor.clean(text), expected);
+        // Credentials that were swapped, and those of a URL.
+        redactor.learn("access_key_id", "canary-secret");
+        redactor.learn("sse_kms_key_id", "key-7");
+        let text = "no key canary-secret at http://me:hidden@h:1/b@c, key-7";
+        assert_eq!(redactor.clean(text), "no key <redacted> at http://<redacted>@h:1/b@c, key-7");
         assert!(!format!("{redactor:?}").contains("canary"));
     }
 }

@@ -11,6 +11,9 @@ use siltstone_base::{Error, ErrorKind, Result};
 use siltstone_store::env::Env;
 use std::time::Duration;
 
+/// Log target of lines about collections.
+const TARGET: &str = "siltstone.gc";
+
 /// Pause after a round that failed; it doubles from one failure to the next, up to the interval or
 /// [`LONGEST_PAUSE`], whichever is longer.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
@@ -57,10 +60,14 @@ async fn one(env: Env, options: GcOptions, tell: impl Fn(GcEvent)) -> EndReason 
     let objects = Objects { env: env.clone(), limit: options.deadline };
     let mut collector = Collector::new(objects, options.min_age, options.db_delete_grace);
     let (mut pause, mut found) = (FIRST_PAUSE, false);
+    let mut failed = None;
     loop {
         let wait = match round(&mut collector, &tell).await {
             Ok(true) => {
                 (pause, found) = (FIRST_PAUSE, true);
+                if failed.take().is_some() {
+                    log::info!(target: TARGET, "event=round_goes_on store={:?}", env.store);
+                }
                 options.interval
             }
             Ok(false) if found => return EndReason::Gone(gone(&env)),
@@ -70,6 +77,16 @@ async fn one(env: Env, options: GcOptions, tell: impl Fn(GcEvent)) -> EndReason 
                 return EndReason::Gone(gone(&env).caused_by(error));
             }
             Err(error) => {
+                // One line for each cause: the rounds that follow fail by the same one.
+                let kind = error.kind();
+                if failed.replace(kind) != Some(kind) {
+                    let (store, text) = (&env.store, error.to_string());
+                    let kind = kind.name();
+                    log::warn!(
+                        target: TARGET,
+                        "event=round_fails store={store:?} kind={kind} error={text:?}"
+                    );
+                }
                 tell(GcEvent::Failed(error));
                 let waited = pause;
                 pause = (pause * 2).min(options.interval.max(LONGEST_PAUSE));

@@ -56,7 +56,8 @@ pub(crate) async fn dated(
             return Err(Error::internal("a fresh name is taken").with("object", name));
         }
     }
-    Err(Error::unavailable("the store does not list what it has stored").with("object", name))
+    let unlisted = || Error::unavailable("the store does not list what it has stored");
+    Err(creating.trouble().cloned().unwrap_or_else(unlisted).with("object", name))
 }
 
 /// When the record of the store's proof was stored, if a listing shows it.

@@ -19,7 +19,7 @@ use futures::future::BoxFuture;
 pub(crate) use keys::OPTION;
 use keys::{Keyring, WrappingKeys};
 use parking_lot::RwLock;
-use siltstone_base::{Error, JobId, ObjectName, Result};
+use siltstone_base::{Error, JobId, ObjectName, Result, envelope};
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
@@ -157,11 +157,16 @@ impl EncryptedShared {
 
     async fn open_whole(&self, name: ObjectName, stored: &Bytes) -> Result<Bytes> {
         let Some(sealed) = stored.strip_prefix(MAGIC.as_slice()) else {
-            return Err(Error::unsupported(
-                "the object is not encrypted, and the database is opened with a key: open it \
-                 without the store option `encryption_key`",
-            )
-            .with("object", name));
+            // Every plain object begins with an envelope. Other bytes are damage.
+            let error = if stored.starts_with(envelope::MAGIC) {
+                Error::unsupported(
+                    "the object is not encrypted, and the database is opened with a key: open it \
+                     without the store option `encryption_key`",
+                )
+            } else {
+                Error::corruption("an encrypted object is cut short, or begins with other bytes")
+            };
+            return Err(error.with("object", name));
         };
         let number = cipher::key_number(sealed).ok_or_else(|| cut(name))?;
         Ok(Bytes::from(self.key_of(name, number).await?.open(0, sealed)?))

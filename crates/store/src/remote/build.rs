@@ -8,6 +8,7 @@ use crate::place::Provider;
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey, AwsCredentialProvider};
 use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
 use object_store::gcp::{GcpCredential, GoogleCloudStorageBuilder, GoogleConfigKey};
+use object_store::multipart::MultipartStore;
 use object_store::{
     BackoffConfig, Certificate, ClientConfigKey, ClientOptions, ObjectStore, RetryConfig,
     StaticCredentialProvider,
@@ -31,10 +32,12 @@ impl Provider {
     }
 }
 
-/// Two clients of one store, and the secrets that must not appear in their texts.
+/// The clients of one store, and the secrets that must not appear in their texts.
 pub(super) struct Clients {
     pub(super) repeating: Arc<dyn ObjectStore>,
     pub(super) once: Arc<dyn ObjectStore>,
+    /// The requests of an upload in parts, by the client that repeats.
+    pub(super) parts: Arc<dyn MultipartStore>,
     pub(super) redactor: Redactor,
     /// Of clients of S3 alone.
     pub(super) aws: Option<AwsAccess>,
@@ -95,6 +98,7 @@ impl<K: FromStr + PartialEq> Settings<K> {
             .filter(|(_, path)| provider == Provider::S3 && !path.is_empty())
             .map(|(name, path)| (name.as_str(), path.as_str()));
         for (name, value) in options.iter() {
+            check_text("store option", name, value)?;
             redactor.learn(name, value);
             let lower = name.to_ascii_lowercase();
             if lower == CA_BUNDLE {
@@ -114,6 +118,7 @@ impl<K: FromStr + PartialEq> Settings<K> {
             if name.starts_with(provider.variables())
                 && let Ok(key) = K::from_str(&name.to_ascii_lowercase())
             {
+                check_text("environment variable", name, value)?;
                 redactor.learn(name, value);
                 from_environment.push((key, value.clone()));
             }
@@ -191,6 +196,19 @@ impl<K: FromStr + PartialEq> Settings<K> {
 
     fn into_parts(self) -> (impl Iterator<Item = (K, String)>, Redactor) {
         (self.from_environment.into_iter().chain(self.given), self.redactor)
+    }
+}
+
+/// # Errors
+/// Invalid for a value with a control character, such as the line end of a file that was read. It
+/// would become part of a header, where the client panics.
+fn check_text(what: &str, name: &str, value: &str) -> Result<()> {
+    match value.chars().any(char::is_control) {
+        true => Err(Error::invalid(format!(
+            "the value of the {what} `{name}` has a control character, such as a line end: \
+             remove it"
+        ))),
+        false => Ok(()),
     }
 }
 
@@ -403,7 +421,7 @@ fn azure(
     finish(redactor, build(repeating()), build(never()))
 }
 
-fn finish<S: ObjectStore>(
+fn finish<S: ObjectStore + MultipartStore>(
     redactor: Redactor,
     repeating: object_store::Result<S>,
     once: object_store::Result<S>,
@@ -415,7 +433,7 @@ fn finish<S: ObjectStore>(
         })
     };
     let (repeating, once) = (Arc::new(accepted(repeating)?), Arc::new(accepted(once)?));
-    Ok(Clients { repeating, once, redactor, aws: None })
+    Ok(Clients { parts: Arc::clone(&repeating) as _, repeating, once, redactor, aws: None })
 }
 
 #[cfg(test)]
@@ -478,6 +496,8 @@ mod tests {
             (Provider::S3, ("conditional_put", "disabled"), ErrorKind::Invalid, "conditional_put"),
             (Provider::S3, ("secret_access_key", "canary"), ErrorKind::Invalid, "not accepted"),
             (Provider::S3, ("allow_http", "maybe"), ErrorKind::Invalid, "maybe"),
+            (Provider::S3, ("session_token", "canary\n"), ErrorKind::Invalid, "`session_token`"),
+            (Provider::S3, ("access_key_id", "canary\0"), ErrorKind::Invalid, "control character"),
             (Provider::Azure, ("access_key", "canary"), ErrorKind::Invalid, "not accepted"),
         ];
         for (provider, option, kind, word) in cases {

@@ -14,6 +14,7 @@ use crate::env::{Clock, Effects};
 use crate::options::{OptionsSource, Redactor, StoreOptions};
 use crate::place::Provider;
 use object_store::ObjectStore;
+use object_store::multipart::MultipartStore;
 use parking_lot::{Mutex, RwLock};
 use siltstone_base::{Result, UnixMillis};
 use std::sync::Arc;
@@ -95,10 +96,24 @@ impl OptionsSource for ProfileOptions {
 /// The current clients.
 pub(super) struct RemoteClients {
     settings: Arc<ClientSettings>,
-    pair: RwLock<(Arc<dyn ObjectStore>, Arc<dyn ObjectStore>)>,
+    current: RwLock<CurrentClients>,
     redactor: RwLock<Redactor>,
-    aws: RwLock<Option<AwsAccess>>,
     renewal: Option<Renewal>,
+}
+
+/// The clients of the current credentials.
+struct CurrentClients {
+    repeating: Arc<dyn ObjectStore>,
+    once: Arc<dyn ObjectStore>,
+    parts: Arc<dyn MultipartStore>,
+    aws: Option<AwsAccess>,
+}
+
+impl CurrentClients {
+    fn new(built: build::Clients) -> (CurrentClients, Redactor) {
+        let build::Clients { repeating, once, parts, redactor, aws } = built;
+        (CurrentClients { repeating, once, parts, aws }, redactor)
+    }
 }
 
 /// The renewal of credentials.
@@ -146,29 +161,34 @@ impl RemoteClients {
             turn: tokio::sync::Mutex::new(()),
             state: Arc::new(Mutex::new(state)),
         });
-        let clients = built.clients;
+        let (clients, redactor) = CurrentClients::new(built.clients);
         Ok(RemoteClients {
             settings: Arc::new(settings),
-            pair: RwLock::new((clients.repeating, clients.once)),
-            redactor: RwLock::new(clients.redactor),
-            aws: RwLock::new(clients.aws),
+            current: RwLock::new(clients),
+            redactor: RwLock::new(redactor),
             renewal,
         })
     }
 
     /// A client that repeats failed requests a few times: reads, listings, deletes, uploads.
     pub(super) fn repeating(&self) -> Arc<dyn ObjectStore> {
-        Arc::clone(&self.pair.read().0)
+        Arc::clone(&self.current.read().repeating)
     }
 
     /// A client that sends every request once: conditional creates, and deletes of many names.
     pub(super) fn once(&self) -> Arc<dyn ObjectStore> {
-        Arc::clone(&self.pair.read().1)
+        Arc::clone(&self.current.read().once)
+    }
+
+    /// A client for the requests of an upload in parts, which repeats them like
+    /// [`RemoteClients::repeating`].
+    pub(super) fn parts(&self) -> Arc<dyn MultipartStore> {
+        Arc::clone(&self.current.read().parts)
     }
 
     /// The credentials for other services of AWS; `None` of other providers.
     pub(super) fn aws(&self) -> Option<AwsAccess> {
-        self.aws.read().clone()
+        self.current.read().aws.clone()
     }
 
     /// A text without secrets, including those of earlier credentials.
@@ -202,9 +222,9 @@ impl RemoteClients {
         };
         let built = effects.blocking("store options", build).await;
         let renewed = built.flatten().map(|built| {
-            self.redactor.write().extend(built.clients.redactor);
-            *self.pair.write() = (built.clients.repeating, built.clients.once);
-            *self.aws.write() = built.clients.aws;
+            let (clients, redactor) = CurrentClients::new(built.clients);
+            self.redactor.write().extend(redactor);
+            *self.current.write() = clients;
             built.expires_at
         });
         let mut state = renewal.state.lock();

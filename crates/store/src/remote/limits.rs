@@ -185,7 +185,7 @@ impl HttpService for Limited {
                 }
                 Either::Right(_) => {
                     counted.ended(SentOutcome::Transient);
-                    under_way.gave_up();
+                    under_way.gave_up(sent);
                     return Err(too_long(limit));
                 }
             };
@@ -270,7 +270,7 @@ impl Body for LimitedBody {
             let ends = (this.since + limit).min(this.last + this.stall);
             let left = ends.saturating_sub(this.clock.monotonic());
             if left.is_zero() {
-                this.under_way.gave_up();
+                this.under_way.gave_up(0);
                 return Poll::Ready(Some(Err(too_long(limit.min(this.stall)))));
             }
             *this.until.get_mut() = this.clock.sleep(left);

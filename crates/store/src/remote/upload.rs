@@ -4,6 +4,10 @@
 //! repeats it learns that the completed upload does not exist. The stored object decides. Its name
 //! is unique, so an object of this length that begins with these bytes (an envelope with its own
 //! identity and attempt) is the uploaded one.
+//!
+//! The caller cannot repeat an upload, because its rows come from a stream that has passed. So each
+//! request is repeated here while it fails in passing, for [`REPEATED_FOR`], and each time by the
+//! client of the current credentials.
 
 use super::RemoteShared;
 use crate::Upload;
@@ -12,14 +16,15 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt, StreamExt};
+use object_store::multipart::PartId;
 use object_store::path::Path;
-use object_store::{
-    GetOptions, GetRange, MultipartUpload, ObjectStore, ObjectStoreExt, PutPayload,
-};
+use object_store::{GetOptions, GetRange, MultipartId, ObjectStore, ObjectStoreExt, PutPayload};
 use siltstone_base::envelope::ENVELOPE_BYTES;
 use siltstone_base::{Error, ObjectName, Result};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
+use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Size of all parts but the last. Stores require at least 5 MiB, and some require equal parts. 8
 /// MiB take about 160 ms of one 50 MiB/s stream, many times a request's first byte, and the 10,000
@@ -29,6 +34,12 @@ const PART_BYTES: usize = 8 << 20;
 const SINGLE_PUT_BYTES: usize = 2 * PART_BYTES;
 /// Number of parts in flight. It bounds memory: five parts, including the one that is collected.
 const PARTS_IN_FLIGHT: usize = 4;
+/// No request of an upload is begun again so long after its first failure. A store that fails for
+/// longer fails the upload, whose caller knows how long it may take.
+const REPEATED_FOR: Duration = Duration::from_secs(15);
+/// Pauses double from the first to the longest.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 pub(super) struct RemoteUpload {
     shared: Arc<RemoteShared>,
@@ -41,8 +52,11 @@ pub(super) struct RemoteUpload {
     /// Bytes handed over so far.
     bytes: u64,
     /// Set once there are too many bytes for one PUT.
-    parts: Option<Box<dyn MultipartUpload>>,
-    in_flight: FuturesUnordered<BoxFuture<'static, Result<()>>>,
+    parts: Option<MultipartId>,
+    begun: usize,
+    in_flight: FuturesUnordered<BoxFuture<'static, Result<(usize, PartId)>>>,
+    /// The parts that the store has.
+    sent: BTreeMap<usize, PartId>,
 }
 
 impl RemoteUpload {
@@ -55,7 +69,9 @@ impl RemoteUpload {
             head: Vec::with_capacity(ENVELOPE_BYTES),
             bytes: 0,
             parts: None,
+            begun: 0,
             in_flight: FuturesUnordered::new(),
+            sent: BTreeMap::new(),
         })
     }
 
@@ -79,26 +95,41 @@ impl RemoteUpload {
     /// Sends one part, once fewer than [`PARTS_IN_FLIGHT`] are in flight.
     async fn send_part(&mut self) -> Result<()> {
         while self.in_flight.len() >= PARTS_IN_FLIGHT {
-            if let Some(sent) = self.in_flight.next().await {
-                sent?;
-            }
+            self.wait_for_part().await?;
         }
-        let payload = self.cut(PART_BYTES);
-        let parts = match &mut self.parts {
-            Some(parts) => parts,
-            none => {
-                let (shared, path) = (Arc::clone(&self.shared), self.path.clone());
-                let begin = async move {
-                    let begun = shared.clients.repeating().put_multipart(&path).await;
+        let id = match &self.parts {
+            Some(id) => id.clone(),
+            None => {
+                let begin = |shared: Arc<RemoteShared>, path: Path| async move {
+                    let begun = shared.clients.parts().create_multipart(&path).await;
                     begun.map_err(|error| shared.explainer.explain(&error))
                 };
-                none.insert(self.shared.start("begin upload", begin).await??)
+                let begun = repeated(&self.shared, &self.path, "begin upload", begin).await?;
+                self.parts.insert(begun).clone()
             }
         };
-        let (part, shared) = (parts.put_part(payload), Arc::clone(&self.shared));
-        let part = async move { part.await.map_err(|error| shared.explainer.explain(&error)) };
-        let sent = self.shared.start("upload part", part);
-        self.in_flight.push(async move { sent.await? }.boxed());
+        let (at, payload) = (self.begun, self.cut(PART_BYTES));
+        self.begun += 1;
+        let (shared, path) = (Arc::clone(&self.shared), self.path.clone());
+        let sent = async move {
+            let send = |shared: Arc<RemoteShared>, path: Path| {
+                let (id, payload) = (id.clone(), payload.clone());
+                async move {
+                    let sent = shared.clients.parts().put_part(&path, &id, at, payload).await;
+                    sent.map_err(|error| shared.explainer.explain(&error))
+                }
+            };
+            Ok((at, repeated(&shared, &path, "upload part", send).await?))
+        };
+        self.in_flight.push(sent.boxed());
+        Ok(())
+    }
+
+    async fn wait_for_part(&mut self) -> Result<()> {
+        if let Some(sent) = self.in_flight.next().await {
+            let (at, part) = sent?;
+            self.sent.insert(at, part);
+        }
         Ok(())
     }
 
@@ -118,53 +149,89 @@ impl RemoteUpload {
     }
 
     async fn complete(mut self: Box<Self>) -> Result<()> {
-        let shared = Arc::clone(&self.shared);
+        let (head, bytes) = (std::mem::take(&mut self.head), self.bytes);
         if self.parts.is_none() {
-            let (payload, path) = (self.cut(usize::MAX), self.path.clone());
-            let (head, bytes) = (std::mem::take(&mut self.head), self.bytes);
-            let put = async move {
-                let Err(error) = shared.clients.repeating().put(&path, payload).await else {
-                    return Ok(());
-                };
-                shared.settle(&path, &head, bytes, &error).await
+            let payload = self.cut(usize::MAX);
+            let put = |shared: Arc<RemoteShared>, path: Path| {
+                let (payload, head) = (payload.clone(), head.clone());
+                async move {
+                    match shared.clients.repeating().put(&path, payload).await {
+                        Ok(_) => Ok(()),
+                        Err(error) => shared.settle(&path, &head, bytes, &error).await,
+                    }
+                }
             };
-            return self.shared.start("put", put).await?;
+            return repeated(&self.shared, &self.path, "put", put).await;
         }
         while self.pending_bytes > 0 {
             self.send_part().await?;
         }
-        while let Some(sent) = self.in_flight.next().await {
-            sent?;
+        while !self.in_flight.is_empty() {
+            self.wait_for_part().await?;
         }
         let lost = || Error::internal("an upload lost its parts");
-        let mut parts = self.parts.take().ok_or_else(lost)?;
-        let path = self.path.clone();
-        let (head, bytes) = (std::mem::take(&mut self.head), self.bytes);
-        let complete = async move {
-            let Err(error) = parts.complete().await else { return Ok(()) };
-            let settled = shared.settle(&path, &head, bytes, &error).await;
-            if settled.is_err() {
-                // Otherwise the sent parts would remain, unreferenced, until a lifecycle rule
-                // aborts the upload.
-                if let Err(error) = parts.abort().await {
-                    log_failed_abort(&shared.explainer.explain(&error));
-                }
+        let id = self.parts.as_ref().ok_or_else(lost)?;
+        let parts: Vec<PartId> = self.sent.values().cloned().collect();
+        let complete = |shared: Arc<RemoteShared>, path: Path| {
+            let (id, parts, head) = (id.clone(), parts.clone(), head.clone());
+            async move {
+                let completed = shared.clients.parts().complete_multipart(&path, &id, parts).await;
+                let Err(error) = completed else { return Ok(Ok(())) };
+                let settled = shared.settle(&path, &head, bytes, &error).await;
+                // An upload that the store does not know will not come back.
+                let is_final = matches!(error, object_store::Error::NotFound { .. });
+                if is_final { Ok(settled) } else { settled.map(Ok) }
             }
-            settled
         };
-        self.shared.start("complete upload", complete).await?
+        let completed = repeated(&self.shared, &self.path, "complete upload", complete).await;
+        let completed = completed.flatten();
+        // Otherwise the sent parts would remain, unreferenced, until a lifecycle rule aborts the
+        // upload.
+        if completed.is_err()
+            && let Err(error) = self.give_up().await
+        {
+            log_failed_abort(&error);
+        }
+        completed
     }
 
     async fn give_up(mut self: Box<Self>) -> Result<()> {
-        let Some(mut parts) = self.parts.take() else { return Ok(()) };
+        let Some(id) = self.parts.take() else { return Ok(()) };
         // Parts in flight would arrive after the abort, and stay.
         while let Some(sent) = self.in_flight.next().await {
             drop(sent);
         }
-        let shared = Arc::clone(&self.shared);
-        let abort =
-            async move { parts.abort().await.map_err(|error| shared.explainer.explain(&error)) };
+        let (shared, path) = (Arc::clone(&self.shared), self.path.clone());
+        let abort = async move {
+            let aborted = shared.clients.parts().abort_multipart(&path, &id).await;
+            aborted.map_err(|error| shared.explainer.explain(&error))
+        };
         self.shared.start("abort upload", abort).await?
+    }
+}
+
+/// Repeats a request of an upload to `path`, see the module.
+async fn repeated<T: Send + 'static, F: Future<Output = Result<T>> + Send + 'static>(
+    shared: &Arc<RemoteShared>,
+    path: &Path,
+    name: &'static str,
+    request: impl Fn(Arc<RemoteShared>, Path) -> F,
+) -> Result<T> {
+    let clock = &shared.effects.clock;
+    let (mut failed, mut pause) = (None, FIRST_PAUSE);
+    loop {
+        let answer = shared.start(name, request(Arc::clone(shared), path.clone())).await?;
+        match answer {
+            Err(error) if error.kind().is_transient() => {
+                let first = *failed.get_or_insert_with(|| clock.monotonic());
+                if clock.monotonic().saturating_sub(first) >= REPEATED_FOR {
+                    return Err(error);
+                }
+            }
+            answer => return answer,
+        }
+        clock.sleep(pause).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
     }
 }
 

@@ -335,13 +335,39 @@ fn generation(env: &Env, before: Option<&Hold>) -> u64 {
 /// A hold, and the checkpoint that was created in the same commit.
 type AcquiredHold = (ConsumerHold, Option<Checkpoint>);
 
-/// Commits a hold for `consumer`. Returns the manifest, the start token, and the hold.
-async fn hold(
+/// The manifest, the start token, and the hold of a feed with a consumer.
+type HeldStart = (Arc<Manifest>, ChangeToken, Option<AcquiredHold>);
+
+/// How often a hold is tried beside commits that move what a hold can retain.
+const HOLD_TRIES: u32 = 8;
+
+/// Commits a hold for `consumer`. A flush that commits between the look at the manifest and the
+/// commit of the hold moves the position from which a hold can retain the log. The commit then
+/// refuses a position that a second look finds retained by no hold, and still there.
+async fn hold(objects: &Objects, since: &ChangesFrom, consumer: Consumer) -> Result<HeldStart> {
+    let mut seen = newest_state(&objects.env, objects.limit).await?.1;
+    for _ in 1..HOLD_TRIES {
+        let taken = hold_from(objects, since, consumer.clone(), Arc::clone(&seen)).await;
+        match &taken {
+            Err(error) if error.kind() == ErrorKind::Expired => {}
+            _ => return taken,
+        }
+        let newest = newest_state(&objects.env, objects.limit).await?.1;
+        if newest.id == seen.id {
+            return taken;
+        }
+        seen = newest;
+    }
+    hold_from(objects, since, consumer, seen).await
+}
+
+/// Commits a hold for `consumer`, after a look at `seen`.
+async fn hold_from(
     objects: &Objects,
     since: &ChangesFrom,
     consumer: Consumer,
-) -> Result<(Arc<Manifest>, ChangeToken, Option<AcquiredHold>)> {
-    let (_, mut seen) = newest_state(&objects.env, objects.limit).await?;
+    mut seen: Arc<Manifest>,
+) -> Result<HeldStart> {
     check_writable(&seen)?;
     if !seen.has_room_for_hold(&consumer.name) {
         seen = make_room(objects).await?;
