@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,8 @@ import pytest
 import siltstone
 import siltstone.spark as kv
 from pace_for_tests import finished
+from siltstone.spark import _calls
+from siltstone.spark._commit import Submission
 from spark_versions_for_tests import CLASSIC, CONNECT, frame_of_table
 
 pytest_plugins = ["spark_for_tests"]
@@ -140,6 +144,104 @@ def test_a_call_that_failed_and_is_made_again_keeps_its_place(spark, empty, tmp_
     run(spark, tmp_path, failing)
     assert len(siltstone.admin.manifest(empty)["ingest_apps"]) == 1
     assert len(content(empty)) == 10
+
+
+@pytest.mark.parametrize("app", APPS)
+@pytest.mark.parametrize("retried", [True, False])
+def test_a_call_after_a_failed_one_is_no_other_call(
+    spark, empty, tmp_path, app, retried, caplog
+) -> None:
+    """A call fails, the next one has another frame, and the batch stops after it. The repeated
+    batch, in which nothing fails, takes no call for another one, and so it loses no rows."""
+    marker = tmp_path / "stopped"
+
+    def write(batch, number: int, prefix: str, value: str = "string(id)") -> None:
+        kv.upsert(empty, key="key", txn_app=app)(rows_of(batch, prefix, value), number)
+
+    def calls(batch, number: int) -> None:
+        first = not marker.exists()
+        try:
+            write(batch, number, "a/", "raise_error('lost worker')" if first else "string(id)")
+        except Exception:
+            if retried:
+                write(batch, number, "a/")
+        if not (first and retried):
+            write(batch, number, "b/")
+        if first:
+            marker.touch()
+            raise RuntimeError("the driver dies")
+        write(batch, number, "c/")
+
+    with pytest.raises(Exception, match="the driver dies"):
+        run(spark, tmp_path, calls)
+    assert len(content(empty)) == 10
+    run(spark, tmp_path, calls)
+    expected = [b"%s/%03d" % (p, n) for p in (b"a", b"b", b"c") for n in range(10)]
+    assert sorted(content(empty)) == expected
+    with siltstone.open(empty) as db:
+        db.delete_range(b"\0")
+    forget_commit(tmp_path, 0)
+    run(spark, tmp_path, calls)
+    assert content(empty) == {}
+    if not CONNECT:
+        assert "call 2 for batch 0" in caplog.text
+
+
+@CLASSIC
+def test_a_call_whose_answer_was_lost_hides_no_other_call(
+    spark, empty, tmp_path, monkeypatch
+) -> None:
+    """A call takes effect and raises an error. Another frame follows, and the batch stops."""
+    marker = tmp_path / "stopped"
+    submit = Submission.submit
+
+    def lost(*given):
+        submit(*given)
+        raise siltstone.Unavailable("the answer was lost")
+
+    def both(batch, number: int) -> None:
+        if not marker.exists():
+            with monkeypatch.context() as patch:
+                patch.setattr(Submission, "submit", lost)
+                with pytest.raises(siltstone.Unavailable):
+                    kv.upsert(empty, key="key")(rows_of(batch, "a/"), number)
+        kv.upsert(empty, key="key")(rows_of(batch, "a/", "string(id + 1)"), number)
+        if not marker.exists():
+            marker.touch()
+            raise RuntimeError("the driver dies")
+        kv.upsert(empty, key="key")(rows_of(batch, "b/"), number)
+
+    with pytest.raises(Exception, match="the driver dies"):
+        run(spark, tmp_path, both)
+    run(spark, tmp_path, both)
+    assert len(content(empty)) == 20
+
+
+@pytest.mark.parametrize(
+    ("made", "names"),
+    [
+        ("A B", "q q#2"),
+        ("A! A B", "q q q#2"),
+        ("A! A! A B", "q q q q#2"),
+        ("A! B C", "q q~1#2 q~1#3"),
+        ("A! B! C", "q q~1#2 q~1,2#3"),
+        ("A! B! B C", "q q~1#2 q~1#2 q~1#3"),
+        # The failure comes before B, so it stays part of what follows.
+        ("A! B A C", "q q~1#2 q q~1#3"),
+        ("A! B A! C", "q q~1#2 q q~1,3#4"),
+    ],
+)
+def test_names_of_calls(monkeypatch, made, names) -> None:
+    """The name of each call tells which calls before it failed (with a "!")."""
+    monkeypatch.setattr(_calls, "run_of", lambda _: "run")
+    monkeypatch.setattr(_calls, "_batches", OrderedDict())
+    found = []
+    for frame in made.split():
+        with suppress(RuntimeError), _calls.numbered(frame[0], 0, "/place", None, frame[0]) as call:
+            found.append(_calls.application("q", call))
+            if "!" in frame:
+                raise RuntimeError(frame)
+    assert " ".join(found) == names
 
 
 @pytest.mark.parametrize("app", APPS)

@@ -1,12 +1,16 @@
 """The numbers of the calls that write a micro-batch, so that each is applied exactly once.
 
-Several calls may write one batch, and a repeated batch makes the same calls in the same order. The
-transaction of a call is therefore the query, the batch, and the number of the call in the batch.
-Nothing here may depend on the rows, because a repeated batch may have them in another order.
+Several calls may write one batch, and a repeated batch makes the same calls in the same order, as
+long as the same ones fail. The transaction of a call is therefore the query, the batch, the number
+of the call in the batch, and the numbers of the calls before it that failed. Without the failures,
+a call that took effect after one would have the number of another call in a repeated batch in which
+nothing fails, and that call would be skipped. Nothing here may depend on the rows, because a
+repeated batch may have them in another order.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 from collections import OrderedDict
@@ -22,14 +26,24 @@ from siltstone.exceptions import Invalid
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["application", "numbered", "run_of", "spelled"]
+__all__ = ["Call", "application", "numbered", "run_of", "spelled"]
 
+LOG = logging.getLogger("siltstone.spark")
 BATCH_PROCESS = "SPARK_CONNECT_LOCAL_URL"
 """The environment variable of a process in which Spark Connect calls `foreachBatch` (4.0 to 4.3).
 It is not documented. Without it each call is taken for one outside of a run: several calls for one
 batch then need a `txn_app` each."""
 KEPT = 1024
 """Streams whose newest batch is remembered: one for each database and application."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """The identity of a call within its batch."""
+
+    number: int = 0
+    after: tuple[int, ...] = ()
+    """The numbers of the calls before it that failed and were not repeated at once."""
 
 
 @dataclass
@@ -41,6 +55,8 @@ class _Batch:
     at_work: bool = False
     failed: list[tuple[DataFrame, Any, int]] = field(default_factory=list)
     """Failed calls, by frame and arguments. A call that repeats one gets its number."""
+    passed: set[int] = field(default_factory=set)
+    """The numbers of failed calls that the calls after them count as failed."""
 
 
 _lock = threading.Lock()
@@ -48,10 +64,12 @@ _batches: OrderedDict[tuple[str, str, str | None], _Batch] = OrderedDict()
 """The newest batch of each run of a query, by run, database and application."""
 
 
-def application(name: str, call: int) -> str:
-    """The name of the application for the call of this number. The first call of a batch has the
-    plain name."""
-    return name if call == 0 else f"{name}#{call + 1}"
+def application(name: str, call: Call) -> str:
+    """The name of the application for a call. The first call of a batch has the plain name, the
+    second one ``name#2``, or ``name~1#2`` after a first one that failed."""
+    failures = ",".join(str(number + 1) for number in call.after)
+    name = f"{name}~{failures}" if failures else name
+    return name if call.number == 0 else f"{name}#{call.number + 1}"
 
 
 def run_of(df: DataFrame) -> str | None:
@@ -70,10 +88,15 @@ def run_of(df: DataFrame) -> str | None:
 @contextmanager
 def numbered(
     df: DataFrame, batch_id: int, url: Url, app: str | None, arguments: Any
-) -> Iterator[int]:
-    """The number of a call within its batch, for the block that makes the call.
+) -> Iterator[Call]:
+    """The identity of a call within its batch, for the block that makes the call.
 
     A call that failed keeps its number: when the same frame is written again, that call repeats it.
+    A call with another frame after a failure may repeat the failed call or be the next one. It gets
+    an identity that only a repeated batch with the same failures has. If the repeated batch has no
+    such failure, the rows of this call are written a second time. They are never skipped in place
+    of the rows of another call.
+
     Outside of a stream's run each call is the first: there a second call repeats the batch.
 
     :param app: the application that the caller names, if any.
@@ -83,14 +106,29 @@ def numbered(
     """
     run = run_of(df)
     if run is None:
-        yield 0
+        yield Call()
         return
     batch, call = _begun(df, batch_id, (run, spelled(url), app), arguments)
+    if call.after:
+        LOG.warning(
+            "call %s for batch %s of %s follows a call that failed, and has another frame or other "
+            "arguments. If the batch is repeated and that call succeeds then, this call is applied "
+            "a second time. Write the frame of the failed call again, or let the batch fail, so "
+            "that each call is applied once",
+            call.number + 1,
+            batch_id,
+            url,
+        )
     try:
         yield call
     except BaseException:
         with _lock:
-            batch.failed.append((df, arguments, call))
+            batch.failed.append((df, arguments, call.number))
+            batch.passed.add(call.number)
+            if call.number != batch.calls - 1:
+                # The failure of a late repetition is another event than the first failure.
+                batch.passed.add(batch.calls)
+                batch.calls += 1
         raise
     finally:
         with _lock:
@@ -106,7 +144,7 @@ def spelled(url: Url) -> str:
 
 def _begun(
     df: DataFrame, batch_id: int, stream: tuple[str, str, str | None], arguments: Any
-) -> tuple[_Batch, int]:
+) -> tuple[_Batch, Call]:
     with _lock:
         batch = _batches.get(stream)
         if batch is None or batch.number != batch_id:
@@ -128,11 +166,16 @@ def _begun(
             batch.at_work = False
         raise
     with _lock:
-        if again is not None:
+        if again is None:
+            number, batch.calls = batch.calls, batch.calls + 1
+        else:
             batch.failed.remove(again)
-            return batch, again[2]
-        batch.calls += 1
-        return batch, batch.calls - 1
+            number = again[2]
+            if number == batch.calls - 1:
+                # No other call was made since the failure. The calls that follow are therefore
+                # those of a batch in which nothing failed.
+                batch.passed.discard(number)
+        return batch, Call(number, tuple(sorted(one for one in batch.passed if one < number)))
 
 
 def _same(failed: tuple[DataFrame, Any, int], df: DataFrame, arguments: Any) -> bool:

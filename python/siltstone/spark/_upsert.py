@@ -12,7 +12,7 @@ from siltstone._open import StoreOptionsSource, Url
 from siltstone.exceptions import Invalid
 from siltstone.options import Seconds
 from siltstone.spark._arguments import expiry
-from siltstone.spark._calls import application, numbered
+from siltstone.spark._calls import Call, application, numbered
 from siltstone.spark._columns import resolving_as
 from siltstone.spark._commit import (
     PATIENCE,
@@ -59,8 +59,10 @@ def upsert(
     ``stream.writeStream.foreachBatch(upsert(url, key="k")).outputMode("update").start()``
 
     A function of your own may make several such calls for one batch. Their order identifies them,
-    so a repeated batch must make the same calls, one after another. A batch without rows changes
-    nothing.
+    so a repeated batch must make the same calls, one after another. A call that fails may be made
+    again with the same frame. After a failure a call with another frame is applied, too, and a
+    warning is logged: a repeated batch in which nothing fails applies it a second time. A batch
+    without rows changes nothing.
 
     :param key, value, op, as_bytes: as for `bulk_load`, which also describes what is created if
         there is no database.
@@ -106,10 +108,10 @@ class _BatchWriter:
     app: str | None
     as_bytes: bool
 
-    def write(self, df: DataFrame, batch_id: int, call: int) -> None:
+    def write(self, df: DataFrame, batch_id: int, call: Call) -> None:
         """Writes a batch, unless the database has it already.
 
-        :param call: the number of this call within the batch.
+        :param call: the identity of this call within the batch.
         """
         submission = self.submission
         url, provider = submission.url, submission.store_options
