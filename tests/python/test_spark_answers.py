@@ -14,7 +14,7 @@ import siltstone
 import siltstone.spark as kv
 from siltstone import table
 from siltstone.spark import _tasks
-from spark_versions_for_tests import CLASSIC, SOURCES
+from spark_versions_for_tests import CLASSIC, SOURCES, frame_of_table
 
 pytest_plugins = ["spark_for_tests"]
 pytestmark = pytest.mark.slow
@@ -54,6 +54,51 @@ def test_a_join_with_a_large_scan_is_no_broadcast(spark, url, capsys) -> None:
         assert "Broadcast" not in capsys.readouterr().out
     asked.join(kv.scan(spark, url, prefix=b"00001"), "key").explain()
     assert "Broadcast" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("adaptive", ["true", "false"])
+@pytest.mark.parametrize(("rows", "size"), [(300, 100_000), (60_000, 300)])
+def test_a_join_with_a_large_lookup_is_no_broadcast(
+    spark, url, capsys, adaptive, rows, size
+) -> None:
+    """The plan of a look-up counts the rows that it finds, not only the keys."""
+    filled(url, rows, size)
+    big = spark.range(20_000_000).selectExpr("binary(lpad(id, 5, '0')) AS item", "id AS other")
+    asked = spark.range(rows).selectExpr("binary(lpad(id, 5, '0')) AS item")
+    one = frame_of_table(spark, pa.table({"part": ["0"]}))
+    chosen = {"key": "item", "value": "value"}
+    parts = kv.lookup(one, url, key="part", prefix=True, select=chosen)
+    spark.conf.set("spark.sql.adaptive.enabled", adaptive)
+    try:
+        for frame in (kv.lookup(asked, url, key="item"), parts):
+            joined = big.join(frame, "item")
+            joined.explain()
+            assert "Broadcast" not in capsys.readouterr().out
+            assert frame.count() == min(rows, 10_000 if frame is parts else rows)
+            found = joined.where("other < 5").selectExpr("length(value) AS size").collect()
+            assert [row["size"] for row in found] == [size] * 5
+        few = kv.lookup(asked.limit(3), url, key="item")
+        first = kv.lookup(one, url, key="part", prefix=True, select=chosen, limit=2)
+        for frame, expected in ((few, 3), (first, 2)):
+            big.join(frame, "item").explain()
+            # The values of a few keys are known to be small only if all are.
+            assert ("Broadcast" in capsys.readouterr().out) == (size == 300)
+            assert frame.count() == expected
+    finally:
+        spark.conf.unset("spark.sql.adaptive.enabled")
+
+
+def test_a_small_lookup_is_broadcast(spark, url, capsys) -> None:
+    filled(url, 100, 100)
+    big = spark.range(20_000_000).selectExpr("binary(lpad(id, 5, '0')) AS item", "id AS other")
+    asked = spark.range(100).selectExpr("binary(lpad(id, 5, '0')) AS item", "'0' AS `the.part`")
+    for frame in (
+        kv.lookup(asked, url, key="item"),
+        kv.lookup(asked, url, key="the.part", prefix=True, select={"value": "found"}),
+    ):
+        big.join(frame, "item").explain()
+        assert "Broadcast" in capsys.readouterr().out
+    assert frame.count() == 10_000
 
 
 def damage(url: str) -> None:

@@ -28,9 +28,11 @@ from siltstone.spark._columns import (
     struct_of,
     text_of,
 )
-from siltstone.spark._jobs import map_batches, task
+from siltstone.spark._estimates import map_growing
+from siltstone.spark._jobs import task
 from siltstone.spark._matching import KEYS, VOID, Key, check_pairs
 from siltstone.spark._pins import following, reading
+from siltstone.spark._scan import estimated_bytes, fields_of
 from siltstone.spark._tasks import (
     look_up,
     look_up_prefix,
@@ -110,6 +112,7 @@ def lookup(
             chosen = list(check_pairs(df, table, key, leading=prefix).values())
             fields, names = _chosen(table, select, len(chosen))
         _check_new(df, names)
+        growth, total = _growth(reader, table, fields, limit if prefix else 1)
     # A schema in place of its text, because names may hold any character.
     from pyspark.sql.types import StructType  # noqa: PLC0415
 
@@ -123,7 +126,21 @@ def lookup(
     else:
         read = partial(look_up_rows, table=table, key=chosen, found=(fields, names))
     work = task("siltstone_lookup", read, reader=pickled, keeps_absent=keeps)
-    return map_batches(df, work, schema)
+    return map_growing(df, work, schema, growth, total)
+
+
+def _growth(
+    reader: siltstone.Reader, table: str | None, fields: pa.Schema, limit: int | None
+) -> tuple[float, float]:
+    """The bytes that a look-up is expected to add to each row, at most, and those of all rows.
+
+    :param limit: the most rows for each row of the frame. None: each may be joined with all rows.
+    """
+    # Without a schema nearly all bytes are those of the values.
+    chosen = fields_of(None, None) if table is None else fields
+    total = estimated_bytes(reader, None, None, chosen, table)
+    rows = reader.approximate_size(None, None).rows
+    return (total if limit is None else min(total, limit * total / max(rows, 1))), total
 
 
 @contextmanager

@@ -35,7 +35,7 @@ from siltstone.spark._tasks import COUNTED, count_ranges, counted, read_ranges
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["count", "fields_of", "scan", "slots", "split", "view"]
+__all__ = ["count", "estimated_bytes", "fields_of", "scan", "slots", "split", "view"]
 
 RANGE_BYTES = 128 << 20
 """Bytes that a task reads at least, if there are more than enough for every slot: this takes
@@ -105,7 +105,7 @@ def scan(
         first, last = key_range(table, where, start, end, prefix)
         fields = fields_of(table, columns)
         pieces = split(reader, first, last, partitions or (lambda: slots(spark)))
-        size = _estimated_bytes(reader, first, last, fields, table)
+        size = estimated_bytes(reader, first, last, fields, table)
     state_of_tasks: dict[str, Any] = {"reader": held.reader, "ranges": pieces}
     read = task("siltstone_scan", read_ranges, **state_of_tasks, fields=fields, table=table)
     frame = numbers(spark, len(pieces), size).mapInArrow(read, struct_of(fields))
@@ -220,7 +220,7 @@ def _counted_in_tasks(
         return sum(int(row["rows"]) for row in frame.collect())
 
 
-def _estimated_bytes(
+def estimated_bytes(
     reader: siltstone.Reader,
     start: bytes | None,
     end: bytes | None,
