@@ -101,6 +101,24 @@ def test_a_small_lookup_is_broadcast(spark, url, capsys) -> None:
     assert frame.count() == 10_000
 
 
+@SOURCES
+def test_a_join_with_a_small_data_source_needs_a_hint(spark, url, capsys) -> None:
+    """The guide says so. If this fails, data sources report a size, and the guide can change."""
+    from pyspark.sql import functions as sf  # noqa: PLC0415
+
+    filled(url, 10, 10)
+    big = spark.range(20_000_000).selectExpr("binary(string(id)) AS key")
+    frame = spark.read.format("siltstone").load(url)
+    for right, is_broadcast in (
+        (frame, False),
+        (sf.broadcast(frame), True),
+        (kv.view(spark, "small", url), True),
+        (spark.table("small"), True),
+    ):
+        big.join(right, "key").explain()
+        assert ("Broadcast" in capsys.readouterr().out) == is_broadcast
+
+
 def damage(url: str) -> None:
     """Damages a block of each large table."""
     for path in Path(url).rglob("*.sst"):
