@@ -28,8 +28,8 @@ const SLACK: u32 = 8;
 /// Requests of at least this size measure the speed of sending.
 const TELLING_BYTES: u64 = 64 << 10;
 /// Nanoseconds per sent byte before any answer has told: 32 MiB/s, of which [`SLACK`] leaves 4. So
-/// a lost request of a whole part of an upload, 8 MiB, is repeated after 4 s, and 1 MiB gets its 8 s
-/// on a link of 1 Mbit/s at the third attempt.
+/// a lost request of a whole part of an upload, 8 MiB, is repeated after 4 s, and 1 MiB gets its 8
+/// s on a link of 1 Mbit/s at the third attempt.
 const GUESSED_NANOS: u64 = 30;
 /// Factor on the time for sending after a request was given up.
 const GIVEN_UP: u64 = 4;
