@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from uuid import UUID
 
 from siltstone import _display, _native
 from siltstone._checkpoints import Checkpoint, CheckpointLike, asked_for, moment
@@ -42,6 +43,7 @@ __all__ = [
     "GcReport",
     "GiveUpReport",
     "HistoryEvent",
+    "LostClone",
     "Merged",
     "Orphan",
     "Problem",
@@ -242,6 +244,26 @@ class Orphan:
     """Length of the object in bytes."""
 
 
+@dataclass(frozen=True, slots=True)
+class LostClone:
+    """A clone that is not at the place which its pin records: it was removed or moved by hand. Its
+    pin retains tables of this database and prevents `destroy`, until `release_clone` releases it.
+    It is not a problem for reads."""
+
+    clone: str
+    """Identity of the clone."""
+    place: str
+    """The place at which it was."""
+    pin: str
+    """Identity of its pin, a checkpoint of this database."""
+
+    def __str__(self) -> str:
+        return (
+            f"the clone {self.clone} is not at {self.place}: if it was removed, release its pin "
+            f"with release_clone({self.pin!r}); if it was moved, move it back"
+        )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Report:
     """The result of `verify`."""
@@ -276,6 +298,8 @@ class Report:
     """Bytes that were read."""
     orphans: tuple[Orphan, ...]
     """Unreferenced objects."""
+    lost_clones: tuple[LostClone, ...]
+    """Clones that are not at their places, and whose pins remain. They do not affect `ok`."""
     problems: tuple[Problem, ...]
     """The problems, at most 1,000 of them."""
     problem_count: int
@@ -304,6 +328,7 @@ class Report:
         """HTML for notebooks: `ok`, the key figures and the problems."""
         rows: list[tuple[object, object]] = [("ok", self.ok), *self._key_numbers().items()]
         rows += [("problem", problem) for problem in self.problems]
+        rows += [("lost clone", clone) for clone in self.lost_clones]
         return _display.page("siltstone.admin.Report", rows)
 
     def to_dict(self) -> dict[str, Any]:
@@ -330,13 +355,14 @@ def verify(
       every object decodes, epochs and sequence numbers are in order, no object is missing, and the
       objects and tables of ingest jobs exist
     - of a clone, its tables in ancestors and the pins that keep them
+    - of a parent, whether its clones are at the places that their pins record
 
     It works beside a writer and changes nothing. Its memory is bounded, independent of the size of
     the database.
 
     :param on_progress: called a few times a second with the bytes read and the bytes to read, as
         far as known.
-    :returns: counts, orphans and problems. Damage raises no exception: check `ok`.
+    :returns: counts, orphans, lost clones and problems. Damage raises no exception: check `ok`.
     :raises NotFound: if there is no database at `url`.
     :raises Invalid, Denied, Unavailable, Timeout: see `siltstone.exceptions`.
     """
@@ -344,7 +370,10 @@ def verify(
     found = _native.verify(_text(url), _store(store_options), on_progress)
     problems = tuple(Problem(*each) for each in found.pop("problems"))
     orphans = tuple(Orphan(*each) for each in found.pop("orphans"))
-    return Report(problems=problems, orphans=orphans, **found)
+    lost = (
+        LostClone(clone, place, str(UUID(pin))) for clone, place, pin in found.pop("lost_clones")
+    )
+    return Report(problems=problems, orphans=orphans, lost_clones=tuple(lost), **found)
 
 
 def restore(

@@ -7,9 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 import siltstone
 from siltstone import Parent
+from siltstone.cli import main
 
 admin = siltstone.admin
 ROWS = {f"{n:03}".encode(): b"old" for n in range(100)}
@@ -52,6 +54,33 @@ def test_the_pin_of_a_clone_that_was_removed_by_hand_is_released(url: str, by: s
     with pytest.raises(siltstone.NotFound):
         admin.release_clone(url, named)
     siltstone.destroy(url)
+
+
+def test_verify_names_clones_that_are_not_at_their_places(url: str, tmp_path: Path) -> None:
+    fill(url)
+    for name in ("-removed", "-replaced", "-there"):
+        siltstone.clone(url + name, parent=url)
+    assert admin.verify(url).lost_clones == ()
+    shutil.rmtree(url + "-removed")
+    shutil.rmtree(url + "-replaced")
+    siltstone.open(url + "-replaced").close()
+    report = admin.verify(url)
+    # All that the parent and the other clone read is there.
+    assert report.ok
+    places = {lost.place: lost for lost in report.lost_clones}
+    assert set(places) == {f"file://{url}-removed", f"file://{url}-replaced"}
+    done = CliRunner().invoke(main, ["--path", url, "verify"])
+    assert done.exit_code == 0
+    for lost in places.values():
+        assert f"Warning: {lost}" in done.stderr
+        assert [str(pin.id) for pin in admin.release_clone(url, lost.pin)] == [lost.pin]
+    assert admin.verify(url).lost_clones == ()
+    # The folder of both was moved.
+    moved = tmp_path / "moved"
+    shutil.move(url, moved)
+    shutil.move(url + "-there", tmp_path / "moved-there")
+    (lost,) = admin.verify(moved).lost_clones
+    assert lost.place == f"file://{url}-there"
 
 
 def test_the_pin_of_a_clone_that_is_there_is_not_released(url: str) -> None:

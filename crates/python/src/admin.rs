@@ -76,6 +76,8 @@ pub(crate) fn verify<'py>(
 fn report<'py>(py: Python<'py>, report: &Report) -> PyResult<Bound<'py, PyDict>> {
     let problems = report.problems.iter();
     let problems = problems.map(|one| (one.object.to_string(), one.offset, one.what.clone()));
+    let lost = report.lost_clones.iter();
+    let lost = lost.map(|one| (one.clone.to_string(), one.place.clone(), one.pin.to_string()));
     let orphans = report.orphans.iter().map(|one| (one.name.to_string(), one.bytes));
     Ok(dict! { py;
         database: report.database.to_string(),
@@ -93,6 +95,7 @@ fn report<'py>(py: Python<'py>, report: &Report) -> PyResult<Bound<'py, PyDict>>
         operations: report.operations,
         bytes_read: report.bytes_read,
         orphans: orphans.collect::<Vec<_>>(),
+        lost_clones: lost.collect::<Vec<_>>(),
         problems: problems.collect::<Vec<_>>(),
         problem_count: report.problem_count,
     })

@@ -30,7 +30,8 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 def verify(session: Place, as_json: bool) -> None:
     """Read and check every byte of the database.
 
-    The command prints one line for each problem, and exits with status 1 if there is any.
+    The command prints one line for each problem, and exits with status 1 if there is any. It also
+    names clones that are not at their places, and how to release their pins.
     """
     with _progress("verify", "bytes") as on_progress:
         report = siltstone.admin.verify(
@@ -44,7 +45,10 @@ def verify(session: Place, as_json: bool) -> None:
         more = report.problem_count - len(report.problems)
         if more:
             click.echo(f"Error: and {more} more problems", err=True)
-        counts = {**report.to_dict(), "orphans": len(report.orphans)}
+        for lost in report.lost_clones:
+            click.echo(f"Warning: {lost}", err=True)
+        lists = {"orphans": len(report.orphans), "lost_clones": len(report.lost_clones)}
+        counts = {**report.to_dict(), **lists}
         del counts["problems"]
         _print_table("verify", counts.items())
     if not report.ok:

@@ -26,7 +26,7 @@ mod report;
 mod table;
 mod wal;
 
-pub use report::{Orphan, Problem, Report};
+pub use report::{LostClone, Orphan, Problem, Report};
 
 use crate::cache::ancestors::Ancestors;
 use crate::manifests::missing::no_database;
@@ -101,6 +101,7 @@ pub fn verify<'a>(
                 verify.requests(&newest).await?;
             }
             verify.pins(&newest).await?;
+            verify.clones(&newest).await?;
             verify.tables().await?;
             verify.advise_mirror(&newest);
             verify.orphans(&newest);

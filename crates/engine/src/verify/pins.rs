@@ -1,7 +1,8 @@
 //! Verifies the pins of a clone: without them the collectors of its ancestors delete objects that
-//! it reads (rules K3, K4). A verification of an ancestor also reads what a pin retains there.
+//! it reads (rules K3, K4). A verification of an ancestor also reads what a pin retains there, and
+//! looks for the clones that have pins in it.
 
-use super::{Report, Verify, is_damage};
+use super::{LostClone, Report, Verify, is_damage};
 use crate::manifests::client::look;
 use crate::manifests::objects::Objects;
 use siltstone_base::{ErrorKind, ManifestId, ObjectName, Result};
@@ -31,6 +32,33 @@ impl Verify<'_> {
                 self.report.add(wrong);
             }
         }
+        Ok(())
+    }
+
+    /// Lists the clones that are not at the places which their pins record (rule K8). A place that
+    /// cannot be read from here tells nothing. A pin that expires is one of a clone in the making.
+    ///
+    /// # Errors
+    /// Errors of the store of this database.
+    pub(super) async fn clones(&mut self, newest: &Manifest) -> Result<()> {
+        let mut lost = Vec::new();
+        for checkpoint in newest.checkpoints.iter().filter(|one| one.expires_at.is_none()) {
+            let CheckpointOwner::Clone(clone) = checkpoint.owner else { continue };
+            let Some(place) = checkpoint.clone_place() else { continue };
+            let Ok(there) = self.objects.neighbour(place) else { continue };
+            let Ok(found) = look(&there, None).await else { continue };
+            if found.is_none_or(|found| found.database != clone) {
+                let (place, pin) = (place.to_owned(), checkpoint.id);
+                lost.push(LostClone { clone, place, pin });
+            }
+        }
+        // A clone that is destroyed meanwhile releases its pins.
+        if !lost.is_empty()
+            && let Some(now) = self.newest_now().await?
+        {
+            lost.retain(|one| now.checkpoint(one.pin).is_some());
+        }
+        self.report.lost_clones = lost;
         Ok(())
     }
 }

@@ -1,7 +1,7 @@
 //! The report of a verification.
 
 use super::MOST_PROBLEMS;
-use siltstone_base::{DatabaseId, ManifestId, ObjectName, WalId};
+use siltstone_base::{CheckpointId, DatabaseId, ManifestId, ObjectName, WalId};
 use std::fmt;
 
 /// The report of a verification.
@@ -39,6 +39,8 @@ pub struct Report {
     pub bytes_read: u64,
     /// Unreferenced objects. They are not a problem; a collector deletes them.
     pub orphans: Vec<Orphan>,
+    /// Clones that are not at their places. Their pins are not a problem, but retain tables.
+    pub lost_clones: Vec<LostClone>,
     /// The problems, at most 1,000.
     pub problems: Vec<Problem>,
     /// Number of problems, including those that are not listed.
@@ -63,6 +65,17 @@ pub struct Orphan {
     pub name: ObjectName,
     /// Its length.
     pub bytes: u64,
+}
+
+/// A clone that is not at the place which its pin records: it was removed or moved by hand.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LostClone {
+    /// Its id.
+    pub clone: DatabaseId,
+    /// Its place.
+    pub place: String,
+    /// Its pin, a checkpoint of this database.
+    pub pin: CheckpointId,
 }
 
 impl fmt::Display for Problem {
