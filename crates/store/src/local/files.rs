@@ -14,6 +14,7 @@ use std::io::{self, Read, Seek, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::SystemTime;
 
 /// Number of bytes per write call. A file system allocates memory of the page cache in pieces as
 /// large as the call, up to huge pages. A guest of a hypervisor commonly returns free huge pages to
@@ -40,6 +41,17 @@ impl OpenFolder {
         OpenFolder { file, path, is_of_this_machine }
     }
 
+    /// What tells the folder from another one that has its path later; `None` in a file system of
+    /// other machines, some of which number their files anew. The time of its creation is part of
+    /// it, because a new folder can get the inode number of a removed one.
+    pub(super) fn identity(&self) -> io::Result<Option<FolderIdentity>> {
+        if !self.is_of_this_machine {
+            return Ok(None);
+        }
+        let found = self.file.metadata()?;
+        Ok(Some((found.dev(), found.ino(), found.created().ok())))
+    }
+
     /// The length of the folder itself: its names and what the file system stores with them.
     pub(super) fn bytes(&self) -> io::Result<u64> {
         Ok(self.file.metadata()?.len())
@@ -50,6 +62,9 @@ impl OpenFolder {
         self.is_of_this_machine
     }
 }
+
+/// See [`OpenFolder::identity`].
+pub(super) type FolderIdentity = (u64, u64, Option<SystemTime>);
 
 /// A file that is being written under a staging name. A clone is another handle on it.
 #[derive(Clone, Debug)]

@@ -115,7 +115,11 @@ impl Folder {
             Some(part) => staging::sweep(&*self.files, &part.folder, cutoff),
             None => Ok(SweepReport::default()),
         });
-        swept.map_err(|error| self.explain(error, None, staging::FOLDER))
+        swept.or_else(|error| match error.kind() {
+            // The folder was removed, with all that was in it.
+            io::ErrorKind::NotFound => Ok(SweepReport::default()),
+            _ => Err(self.explain(error, None, staging::FOLDER)),
+        })
     }
 
     pub(super) fn read(

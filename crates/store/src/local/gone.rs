@@ -62,6 +62,28 @@ fn another_folder_at_the_path_is_another_one() {
     assert_eq!(listed.iter().map(|object| object.name).collect::<Vec<_>>(), [name]);
 }
 
+/// A create that waits for its turn can outlive its handle, whose end closes the root.
+#[test]
+fn what_comes_after_the_last_use_meets_no_other_folder() {
+    let scene = scene();
+    assert!(matches!(scene.put(WAL, b"one"), PutAnswer::Created));
+    let in_use = scene.store.begin_use();
+    std::fs::remove_dir_all(scene.root()).unwrap();
+    let other = LocalStore::new(&scene.root(), effects()).unwrap();
+    let name = ObjectName::Wal(WalId(7));
+    let answer = other.put_if_absent(name, Bytes::from_static(b"other")).now_or_never().unwrap();
+    assert!(matches!(answer, PutAnswer::Created), "{answer:?}");
+    drop(in_use);
+    scene.expect_gone("another one is in its place");
+    scene.store.delete(name).now_or_never().unwrap().unwrap();
+    let names: Vec<_> = std::fs::read_dir(scene.root().join("wal")).unwrap().collect();
+    assert_eq!(names.len(), 1);
+    // Nor is a root that was removed created again.
+    std::fs::remove_dir_all(scene.root()).unwrap();
+    scene.expect_gone("was removed while it was open; open");
+    assert!(!scene.root().exists());
+}
+
 /// Also covers an upload that had begun, and a part that was never open.
 #[test]
 fn what_was_under_way_ends_as_well() {

@@ -7,20 +7,22 @@
 //! another process has created there.
 //!
 //! The parts stay open for the handles that work here ([`Place::begin_use`]). Once the last handle
-//! has ended they are closed. Reads after that, of a scan that outlives its handle, open a part for
-//! each request. They read tables, whose names are never used twice.
+//! has ended they are closed. Requests after that open a part for each: reads of a scan that
+//! outlives its handle, and creates and deletes that the handle had begun. The path may lead to
+//! another database by then, so they compare the root with the one that was open. Without that, a
+//! late create put an object of the log into a new database, which could no longer be opened.
 //!
 //! [`Place::begin_use`]: crate::Place::begin_use
 
-use super::files::{Files, OpenFolder};
+use super::files::{Files, FolderIdentity, OpenFolder};
 use parking_lot::Mutex;
 use siltstone_base::{Error, ErrorKind};
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 /// The root, as a part.
 pub(super) const ROOT: &str = "";
@@ -59,6 +61,8 @@ pub(super) struct FolderParts {
     root: PathBuf,
     files: Arc<dyn Files>,
     open: Mutex<OpenParts>,
+    /// The root that was opened first.
+    first_root: OnceLock<Option<FolderIdentity>>,
 }
 
 /// The open parts and the number of their users.
@@ -78,7 +82,7 @@ fn parent(relative: &str) -> (&str, &OsStr) {
 
 impl FolderParts {
     pub(super) fn new(root: PathBuf, files: Arc<dyn Files>) -> FolderParts {
-        FolderParts { root, files, open: Mutex::default() }
+        FolderParts { root, files, open: Mutex::default(), first_root: OnceLock::new() }
     }
 
     pub(super) fn root(&self) -> &Path {
@@ -121,7 +125,7 @@ impl FolderParts {
             return Ok(Some(Arc::clone(part)));
         }
         let opened = if relative == ROOT {
-            self.files.open_root(&self.root)
+            self.open_root()
         } else {
             let (parent, own) = parent(relative);
             let Some(parent) = self.find(parent)? else { return Ok(None) };
@@ -136,7 +140,10 @@ impl FolderParts {
             }
         };
         let folder = match opened {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            // A root that was open is never created again.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return if relative == ROOT && self.is_known() { Err(error) } else { Ok(None) };
+            }
             opened => Arc::new(opened?),
         };
         let part = Arc::new(Part {
@@ -155,6 +162,30 @@ impl FolderParts {
         }
         // If another thread has opened the part meanwhile, its descriptor is used.
         Ok(Some(Arc::clone(open.by_path.entry(relative.to_owned()).or_insert(part))))
+    }
+
+    /// Opens the root by its path.
+    ///
+    /// # Errors
+    /// NotFound also if another folder is there than before.
+    fn open_root(&self) -> io::Result<OpenFolder> {
+        let folder = self.files.open_root(&self.root)?;
+        let identity = folder.identity()?;
+        match *self.first_root.get_or_init(|| identity) {
+            known if known == identity => Ok(folder),
+            _ => Err(io::ErrorKind::NotFound.into()),
+        }
+    }
+
+    /// Whether the root was open before.
+    fn is_known(&self) -> bool {
+        self.first_root.get().is_some()
+    }
+
+    /// Whether the root was open before, and is not at its path any more.
+    fn is_replaced(&self) -> bool {
+        let is_gone = |error: io::Error| error.kind() == io::ErrorKind::NotFound;
+        self.is_known() && self.open_root().err().is_some_and(is_gone)
     }
 
     /// The part, created if it is missing, with its name synced. The root is created only if it was
@@ -263,7 +294,11 @@ impl FolderParts {
             None => open.values().any(|part| is_gone(&part.folder)),
         };
         let is_stale = error.kind() == StaleNetworkFileHandle;
-        let was_removed = error.kind() == NotFound && one_is_gone();
+        let is_removed = || match root {
+            Some(_) => one_is_gone(),
+            None => one_is_gone() || self.is_replaced(),
+        };
+        let was_removed = error.kind() == NotFound && is_removed();
         if !is_stale && !was_removed {
             return None;
         }
@@ -275,7 +310,7 @@ impl FolderParts {
                 "a part of the database's folder was removed while it was open; restore it from \
                  a copy, or remove the rest, and open the database again"
             }
-            Some(Ok(false)) if self.root.exists() => {
+            None | Some(Ok(false)) if self.root.exists() => {
                 "the database's folder was removed while it was open, and another one is in \
                  its place; open the database again"
             }
