@@ -118,3 +118,32 @@ fn each_request_of_an_upload_is_repeated() {
     let numbers: Vec<_> = list.lock().matches("<PartNumber>").map(drop).collect();
     assert_eq!(numbers.len(), 3, "{}", list.lock());
 }
+
+/// A part failed, and the upload is ended all the same: the object would lack its bytes.
+#[test]
+fn an_upload_without_one_of_its_parts_is_not_completed() {
+    let completed = Arc::new(Mutex::new(false));
+    let told = Arc::clone(&completed);
+    let server = serve_by(&[], move |_, head, _| match head.split(' ').next().unwrap() {
+        "POST" if head.contains("?uploads") => begun(),
+        "PUT" if head.contains("partNumber=1&") => {
+            status("403 Forbidden", "<Code>AccessDenied</Code>")
+        }
+        "PUT" => created(),
+        "POST" => {
+            *told.lock() = true;
+            crate::server::completed()
+        }
+        _ => status("404 Not Found", "<Code>NoSuchKey</Code>"),
+    });
+    server.runtime.block_on(async {
+        let mut upload = server.store.upload(TABLE).await.unwrap();
+        let mut failed = 0;
+        for _ in 0..64 {
+            failed += u32::from(upload.write(Bytes::from(vec![b'a'; 1 << 20])).await.is_err());
+        }
+        assert_eq!(failed, 1);
+        assert_eq!(upload.finish().await.unwrap_err().kind(), ErrorKind::Internal);
+    });
+    assert!(!*completed.lock());
+}

@@ -53,6 +53,7 @@ pub(super) struct RemoteUpload {
     bytes: u64,
     /// Set once there are too many bytes for one PUT.
     parts: Option<MultipartId>,
+    /// Parts that were cut off. Those that failed are in neither of the next two.
     begun: usize,
     in_flight: FuturesUnordered<BoxFuture<'static, Result<(usize, PartId)>>>,
     /// The parts that the store has.
@@ -170,7 +171,8 @@ impl RemoteUpload {
             self.wait_for_part().await?;
         }
         let lost = || Error::internal("an upload lost its parts");
-        let id = self.parts.as_ref().ok_or_else(lost)?;
+        // The store numbers the parts of the list anew, and would complete an object with a gap.
+        let id = self.parts.as_ref().filter(|_| self.sent.len() == self.begun).ok_or_else(lost)?;
         let parts: Vec<PartId> = self.sent.values().cloned().collect();
         let complete = |shared: Arc<RemoteShared>, path: Path| {
             let (id, parts, head) = (id.clone(), parts.clone(), head.clone());
