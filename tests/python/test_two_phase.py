@@ -6,6 +6,10 @@ import contextlib
 import os
 import re
 import shutil
+import socket
+import sqlite3
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -207,6 +211,70 @@ def test_a_place_that_was_emptied_begins_anew(tmp_path: Path, records: str) -> N
             assert list(db.scan()) == []
             db[b"round"] = b"%d" % round
         shutil.rmtree(url)
+
+
+@contextlib.contextmanager
+def locked(records: Path) -> Iterator[None]:
+    """Another process has the file's lock: the locks of one process do not exclude each other."""
+    hold = (
+        "import sqlite3, sys; held = sqlite3.connect(sys.argv[1]);"
+        "held.execute('BEGIN EXCLUSIVE'); print('locked', flush=True); sys.stdin.read()"
+    )
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", hold, str(records)], **pipes) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == b"locked\n"
+        yield
+        other.communicate()
+
+
+def test_a_silent_server_is_named_by_a_short_deadline(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        records = f"postgres://user:secret-word@127.0.0.1:{port}/records"
+        with pytest.raises(siltstone.Timeout) as raised:
+            siltstone.open(
+                tmp_path / "db",
+                store_options={"transactional_store": records},
+                options={"deadline": 2.0},
+            )
+    assert f"the transactional store (postgres, 127.0.0.1:{port})" in str(raised.value)
+    assert "secret-word" not in str(raised.value)
+
+
+def test_a_locked_file_of_records_is_named_by_a_short_deadline(tmp_path: Path) -> None:
+    records, options = tmp_path / "records", {"deadline": 2.0}
+    store_options = {"transactional_store": f"sqlite://{records}"}
+    with siltstone.open(tmp_path / "db", store_options=store_options, options=options) as db:
+        db.put(b"a", b"1").wait()
+        with locked(records), pytest.raises(siltstone.Timeout) as raised:
+            db.put(b"b", b"2").wait()
+        assert "the transactional store (sqlite" in str(raised.value)
+        db.flush()
+        assert db[b"b"] == b"2"
+
+
+def test_a_lost_namespace_is_told_and_can_be_restored(tmp_path: Path) -> None:
+    """As the guide says: the transactional store knows it."""
+    url, records = tmp_path / "db", tmp_path / "records"
+    options = {"transactional_store": f"sqlite://{records}"}
+    with siltstone.open(url, store_options=options) as db:
+        db[b"a"] = b"1"
+    (url / "two-phase" / "namespace").unlink()
+    report = admin.verify(url, store_options=options)
+    assert not report.ok
+    assert [problem.object for problem in report.problems] == ["two-phase/namespace"]
+    with pytest.raises(siltstone.Unsupported, match="A lost namespace"):
+        siltstone.open(url, store_options=options)
+
+    with contextlib.closing(sqlite3.connect(records)) as connection:
+        select = "SELECT location, namespace FROM siltstone_namespaces"
+        [(location, namespace)] = connection.execute(select).fetchall()
+    assert location in (str(url), url.as_uri())
+    (url / "two-phase" / "namespace").write_text(f"namespace {namespace}\n")
+    assert admin.verify(url, store_options=options).ok
+    with siltstone.open(url, store_options=options) as db:
+        assert db[b"a"] == b"1"
 
 
 def test_a_clone_has_records_of_its_own(tmp_path: Path, records: str) -> None:

@@ -142,6 +142,40 @@ fn credentials_that_stay_refused_are_denied() {
     }
 }
 
+/// Each rotation is seen for itself, however soon it follows the one before.
+#[test]
+fn credentials_may_be_rotated_often() {
+    let good = Arc::new(Mutex::new("key-1"));
+    let (server, keys) = renewing(Arc::clone(&good), "key-1");
+    for key in ["key-2", "key-3", "key-4"] {
+        (*good.lock(), *keys.key.lock()) = (key, key);
+        read(&server).unwrap();
+        pause(&server, Duration::from_millis(2_500));
+    }
+}
+
+/// The function gives the new credentials some seconds after the store takes them.
+#[test]
+fn credentials_that_come_late_are_taken() {
+    let good = Arc::new(Mutex::new("key-2"));
+    let (server, keys) = renewing(Arc::clone(&good), "key-1");
+    assert_eq!(read(&server).unwrap_err().kind(), ErrorKind::Denied);
+    *keys.key.lock() = "key-2";
+    let calls = *keys.calls.lock();
+    for _ in 0..7 {
+        pause(&server, Duration::from_secs(1));
+        if read(&server).is_ok() {
+            return;
+        }
+        assert!(*keys.calls.lock() <= calls + 2, "{}", keys.calls.lock());
+    }
+    panic!("the new credentials are not asked for");
+}
+
+fn pause(server: &Server, time: Duration) {
+    server.runtime.block_on(async { server.effects.clock.sleep(time).await });
+}
+
 /// An AWS profile whose keys are rotated in the shared file while a handle is open.
 #[test]
 fn keys_that_are_rotated_in_a_shared_file_are_read_again() {

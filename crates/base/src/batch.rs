@@ -85,6 +85,7 @@ fn check_operation(
 ) -> Result<()> {
     check_key(key)?;
     check_value(value)?;
+    check_memory(value.len())?;
     match kind {
         Kind::Delete if !value.is_empty() => Err(Error::invalid("a tombstone has no value")),
         Kind::RangeDelete if expires_at.is_some() => {
@@ -93,6 +94,26 @@ fn check_operation(
         Kind::RangeDelete => check_range(key, value),
         _ => Ok(()),
     }
+}
+
+/// Values from this size on are checked by [`check_memory`].
+const LARGE_VALUE: usize = 1 << 20;
+
+/// Copies of a value that exist at once while it is written: the batch, the WAL object, and a block
+/// of a table before and after its compression.
+const COPIES: usize = 4;
+
+/// Refuses a large value if the process has no address space for the copies of it. Without the
+/// check the process aborts when one of these allocations fails. The reserved memory is not
+/// touched, and the allocator uses its addresses for the copies.
+fn check_memory(value_bytes: usize) -> Result<()> {
+    if value_bytes < LARGE_VALUE {
+        return Ok(());
+    }
+    let reserved = Vec::<u8>::new().try_reserve_exact(value_bytes.saturating_mul(COPIES));
+    reserved.map_err(|_| {
+        Error::no_memory("a value, which a write copies four times").with("bytes", value_bytes)
+    })
 }
 
 /// Joins pieces in a shared buffer. Batches joined in the order of their sequence numbers read as
@@ -194,12 +215,14 @@ impl Batch {
     ) -> Result<()> {
         check_operation(kind, key, value, expires_at)?;
         let ops = self.ops.checked_add(1);
-        self.ops = ops.ok_or_else(|| Error::invalid("a batch has at most 2^32 - 1 operations"))?;
+        let ops = ops.ok_or_else(|| Error::invalid("a batch has at most 2^32 - 1 operations"))?;
         let head = Head::new(kind, key, value, expires_at);
-        self.bytes.reserve(head.len + key.len() + value.len());
+        let needed = head.len + key.len() + value.len();
+        self.bytes.try_reserve(needed).map_err(|_| Error::no_memory("a batch"))?;
         self.bytes.extend_from_slice(head.as_bytes());
         self.bytes.extend_from_slice(key);
         self.bytes.extend_from_slice(value);
+        self.ops = ops;
         self.operands += u32::from(kind == Kind::Merge);
         Ok(())
     }

@@ -100,6 +100,8 @@ pub struct Error(Arc<Inner>);
 struct Inner {
     kind: ErrorKind,
     message: String,
+    /// Whether the same request, repeated at once, may succeed if the kind is transient.
+    repeatable: bool,
     operation: Option<&'static str>,
     context: Vec<(&'static str, String)>,
     source: Option<Arc<dyn std::error::Error + Send + Sync>>,
@@ -111,6 +113,7 @@ impl Error {
         Error(Arc::new(Inner {
             kind,
             message: message.into(),
+            repeatable: true,
             operation: None,
             context: Vec::new(),
             source: None,
@@ -140,6 +143,25 @@ impl Error {
     /// Shorthand for [`ErrorKind::Unavailable`].
     pub fn unavailable(message: impl Into<String>) -> Self {
         Error::new(ErrorKind::Unavailable, message)
+    }
+
+    /// The process cannot allocate memory for `purpose`. The kind is Unavailable, because other
+    /// memory may be released; [`Error::may_be_repeated`] is false, because waiting releases none.
+    #[must_use]
+    pub fn no_memory(purpose: &str) -> Self {
+        let mut error = Error::unavailable(format!(
+            "no memory for {purpose}: raise the limit of the process (`ulimit -v`, \
+             spark.executor.pyspark.memory), or lower `block_cache_bytes` and \
+             `metadata_cache_bytes`"
+        ));
+        Arc::make_mut(&mut error.0).repeatable = false;
+        error
+    }
+
+    /// Whether a repetition of the same request, within the same call, may succeed.
+    #[must_use]
+    pub fn may_be_repeated(&self) -> bool {
+        self.kind().is_transient() && self.0.repeatable
     }
 
     /// The operation that failed ("open", "read manifest"). The outermost one takes precedence.

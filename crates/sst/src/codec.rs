@@ -160,11 +160,8 @@ pub(crate) fn decompress(codec: Codec, stored: Bytes, raw_bytes: u64) -> Result<
 /// A block may contain one value of almost 4 GiB.
 fn zeros(bytes: usize) -> Result<Vec<u8>> {
     let mut zeros = Vec::new();
-    zeros.try_reserve_exact(bytes).map_err(|_| {
-        let text = "no memory for a block: raise the limit of the process (`ulimit -v`, \
-                    spark.executor.pyspark.memory), or lower `block_cache_bytes`";
-        Error::unavailable(text).with("bytes", bytes)
-    })?;
+    let reserved = zeros.try_reserve_exact(bytes);
+    reserved.map_err(|_| Error::no_memory("a block").with("bytes", bytes))?;
     zeros.resize(bytes, 0);
     Ok(zeros)
 }

@@ -27,7 +27,7 @@ pub fn limit_of(limit: Duration, bytes: u64) -> Duration {
     limit.saturating_add(Duration::from_millis(u64::try_from(millis).unwrap_or(u64::MAX)))
 }
 
-/// Repeats `attempt` while it fails with a transient kind ([`ErrorKind::is_transient`]), for
+/// Repeats `attempt` while a repetition may succeed ([`Error::may_be_repeated`]), for
 /// `limit` in all, including the running attempt. The retries of a handle share a
 /// [`RetryBudget`](crate::retry_budget::RetryBudget).
 ///
@@ -117,7 +117,7 @@ async fn repeat<T, F: Future<Output = Result<T>>>(
         };
         match ended {
             Some(Ok(value)) => return Ok(value),
-            Some(Err(error)) if !error.kind().is_transient() => return Err(error.during(operation)),
+            Some(Err(error)) if !error.may_be_repeated() => return Err(error.during(operation)),
             Some(Err(error)) => last = Some(error),
             None => return Err(timed_out(env, operation, limit, last)),
         }

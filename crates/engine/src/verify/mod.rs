@@ -93,6 +93,7 @@ pub fn verify<'a>(
         verify.boundaries().await?;
         if let Some(newest) = newest {
             verify.is_made(&newest);
+            verify.namespace(&newest).await?;
             verify.expect_bytes(&newest);
             verify.chain(&newest).await?;
             verify.checkpoints(&newest).await?;
@@ -223,6 +224,18 @@ impl Verify<'_> {
             let name = ObjectName::Manifest(newest.id);
             self.report.problem(name, None, Conflict::NotInitialized);
         }
+    }
+
+    /// Reports that no process can find the records of the database's creates.
+    async fn namespace(&mut self, newest: &Manifest) -> Result<()> {
+        let name = ObjectName::TwoPhaseNamespace;
+        if newest.features.records().is_some() && self.read(name).await?.is_none() {
+            let what = "the object is missing: without it the database cannot be opened, and the \
+                        creates that the transactional store holds are not found (see \"A lost \
+                        namespace\" in the guide to transactional stores)";
+            self.report.problem(name, None, what);
+        }
+        Ok(())
     }
 
     /// Adds to the problems of a mirror's tables how to replace them: an export shares what a

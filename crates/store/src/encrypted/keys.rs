@@ -9,7 +9,7 @@
 //! another wrapping key in first place gets a new data key under it: objects that are written from
 //! then on, by compaction too, are encrypted by it.
 
-use super::cipher::failed;
+use super::cipher::{MAGIC, failed};
 use crate::options::StoreOptions;
 use crate::{PutAnswer, Store};
 use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
@@ -220,7 +220,7 @@ impl Keyring {
     ///
     /// # Errors
     /// Denied for keys that none of `given` opens; Unsupported for a database without encryption;
-    /// errors of the store.
+    /// Corruption for an encrypted one whose data keys are gone; errors of the store.
     pub(super) async fn load(store: &dyn Store, given: &WrappingKeys) -> Result<Option<Keyring>> {
         let mut keys = BTreeMap::new();
         let mut newest = None;
@@ -240,8 +240,17 @@ impl Keyring {
         if let Some((newest, is_current)) = newest {
             return Ok(Some(Keyring { keys, newest, is_current }));
         }
-        if store.names(prefix::MANIFEST, None).await?.is_empty() {
+        let Some(manifest) = store.names(prefix::MANIFEST, None).await?.pop() else {
             return Ok(None);
+        };
+        let begin = store.get_clamped(manifest, 0..MAGIC.len() as u64).await?;
+        if begin.is_some_and(|begin| begin == MAGIC.as_slice()) {
+            return Err(Error::corruption(
+                "the data keys of the encrypted database are gone, and without them nothing in it \
+                 can be read: restore their objects from a backup or from older versions in the \
+                 bucket",
+            )
+            .with("missing object", ObjectName::EncryptionKey(1)));
         }
         Err(Error::unsupported(format!(
             "the database is not encrypted: open it without the store option `{OPTION}`, or \

@@ -6,10 +6,6 @@ use siltstone_base::{Error, ErrorKind};
 use std::io;
 use std::path::Path;
 
-/// The text if the process cannot allocate memory for a read.
-const OUT_OF_MEMORY: &str = "no memory for a read: raise the limit of the process (`ulimit \
-     -v`, spark.executor.pyspark.memory), or lower `block_cache_bytes` and `metadata_cache_bytes`";
-
 /// The error of a failed file operation on `path`.
 pub(super) fn explain(error: io::Error, path: &Path) -> Error {
     use io::ErrorKind as Io;
@@ -17,7 +13,7 @@ pub(super) fn explain(error: io::Error, path: &Path) -> Error {
         Io::PermissionDenied => (ErrorKind::Denied, "the file system refused permission"),
         Io::ReadOnlyFilesystem => (ErrorKind::Denied, "the file system is read-only"),
         Io::StorageFull => (ErrorKind::Unavailable, "no space left on the file system"),
-        Io::OutOfMemory => (ErrorKind::Unavailable, OUT_OF_MEMORY),
+        Io::OutOfMemory => return Error::no_memory("a read").with("path", path.display()),
         Io::QuotaExceeded => (ErrorKind::Unavailable, "the file system's quota is used up"),
         Io::NotADirectory | Io::IsADirectory => {
             (ErrorKind::Invalid, "the database's path leads through a file")

@@ -32,6 +32,10 @@ const CREATED_BYTES: [u64; 3] = [64 << 10, 1 << 20, 16 << 20];
 /// Bytes at both ends of a large object that are compared.
 const COMPARED_BYTES: u64 = 64 << 10;
 
+/// After this many properties in a row that the store did not answer for, the others are skipped:
+/// each takes the whole deadline.
+const UNANSWERED_PROPERTIES: u32 = 2;
+
 /// What the examinations found.
 pub(super) struct StoreFindings {
     pub(super) properties: Vec<PropertyFinding>,
@@ -93,13 +97,21 @@ impl<'a> StoreChecks<'a> {
 
     /// Examines every property.
     pub(super) async fn run(&mut self) {
+        let mut unanswered = 0;
         for property in StoreProperty::ALL {
-            let examined = self.examine(property).await;
+            let examined = if unanswered == UNANSWERED_PROPERTIES {
+                Ok(skipped("not examined, because the store has stopped answering"))
+            } else {
+                let examined = self.examine(property).await;
+                let fails = examined.as_ref().is_err_and(|error| error.kind().is_transient());
+                unanswered = if fails { unanswered + 1 } else { 0 };
+                examined
+            };
             let (result, reason) = examined.unwrap_or_else(|error| {
-                // An error that time cures says nothing about the property.
-                let transient = error.kind().is_transient();
-                let result =
-                    if transient { PropertyResult::Skipped } else { PropertyResult::Failed };
+                // A store that does not answer, or a missing right, says nothing about the
+                // property.
+                let unknown = error.kind().may_pass();
+                let result = if unknown { PropertyResult::Skipped } else { PropertyResult::Failed };
                 (result, error.to_string())
             });
             self.findings.properties.push(PropertyFinding { property, result, reason });
@@ -368,7 +380,7 @@ impl<'a> StoreChecks<'a> {
             Err(error) => {
                 let text =
                     format!("an object of {bytes} bytes could not be {way} and read: {error}");
-                Some(if error.kind().is_transient() { skipped(text) } else { failed(text) })
+                Some(if error.kind().may_pass() { skipped(text) } else { failed(text) })
             }
         }
     }

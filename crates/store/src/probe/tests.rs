@@ -85,6 +85,10 @@ enum Fault {
     Denied,
     /// Refuses creates.
     ReadOnly,
+    /// Refuses every request after the first create.
+    LosesRights,
+    /// Does not answer after the first create.
+    StopsAnswering,
 }
 
 /// Bytes from which an object is a large one.
@@ -122,11 +126,26 @@ impl FaultyStore {
         upload.finish().await.unwrap();
     }
 
+    /// The error of a store that has stopped serving.
+    fn stopped(&self) -> Option<Error> {
+        if self.requests.load(Ordering::Relaxed) == 0 {
+            return None;
+        }
+        match self.fault {
+            Fault::LosesRights => Some(denied()),
+            Fault::StopsAnswering => Some(Error::new(ErrorKind::Timeout, "no answer")),
+            _ => None,
+        }
+    }
+
     async fn is_there(&self, name: ObjectName) -> bool {
         self.store.get(name, None).await.unwrap().is_some()
     }
 
     async fn create(&self, name: ObjectName, bytes: Bytes) -> PutAnswer {
+        if let Some(error) = self.stopped() {
+            return PutAnswer::Refused(error);
+        }
         let request = self.requests.fetch_add(1, Ordering::Relaxed);
         match self.fault {
             Fault::IgnoresCondition => {
@@ -164,6 +183,7 @@ impl FaultyStore {
     }
 
     async fn read(&self, name: ObjectName, range: Option<Range<u64>>) -> Result<Option<Bytes>> {
+        self.stopped().map_or(Ok(()), Err)?;
         match self.fault {
             Fault::Denied => return Err(denied()),
             Fault::RangesUnavailable if range.is_some() => {
@@ -193,6 +213,7 @@ impl FaultyStore {
     }
 
     async fn listing(&self, after: Option<ObjectName>) -> Result<Vec<Listed>> {
+        self.stopped().map_or(Ok(()), Err)?;
         if self.is(Fault::Denied) {
             return Err(denied());
         }
@@ -210,6 +231,7 @@ impl FaultyStore {
     }
 
     async fn remove(&self, name: ObjectName) -> Result<()> {
+        self.stopped().map_or(Ok(()), Err)?;
         match self.fault {
             Fault::KeepsDeleted => return Ok(()),
             Fault::DeniesDeletes => return Err(denied()),
@@ -333,7 +355,8 @@ fn faulty(fault: Fault) -> StoreReport {
     let store = FaultyStore::new(fault);
     let report = examine(Arc::clone(&store) as Arc<dyn Store>, 6).unwrap();
     let left = store.store.list(prefix::PROBE, None).now_or_never().unwrap().unwrap();
-    let keeps = [Fault::KeepsDeleted, Fault::DeniesDeletes];
+    let keeps =
+        [Fault::KeepsDeleted, Fault::DeniesDeletes, Fault::LosesRights, Fault::StopsAnswering];
     assert_eq!(left.is_empty(), !keeps.contains(&fault), "{fault:?}: {left:?}");
     let all: Vec<_> = report.properties.iter().map(|one| one.property).collect();
     assert_eq!(all, StoreProperty::ALL, "{fault:?}");
@@ -436,6 +459,20 @@ fn a_request_without_an_answer_skips_its_property() {
     let ranges = finding(&report, StoreProperty::RangeRead);
     assert_eq!(ranges.result, PropertyResult::Skipped);
     assert!(!report.is_ok(), "a needed property was not examined");
+}
+
+#[test]
+fn a_store_that_stops_serving_has_failed_nothing() {
+    for (fault, reason) in [
+        (Fault::LosesRights, "403 Forbidden"),
+        (Fault::StopsAnswering, "the store has stopped answering"),
+    ] {
+        let report = faulty(fault);
+        assert_eq!(failed(&report), [], "{fault:?}: {report:?}");
+        assert!(!report.is_ok(), "{fault:?}: {report:?}");
+        let last = report.properties.last().unwrap();
+        assert!(last.reason.contains(reason), "{last:?}");
+    }
 }
 
 #[test]

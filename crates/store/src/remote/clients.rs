@@ -4,7 +4,7 @@
 //! AWS ([`aws_profile`]). Both are read again before the credentials expire, if the options
 //! (`expires_at`) or the profile's process give the time, and when the store refuses a request. A
 //! refusal counts as temporary for [`REFUSED_FOR`]: a repetition of the request is signed with the
-//! new credentials. After that it is final.
+//! new credentials. After that it is final, until other credentials are given.
 
 use super::aws_profile::{self, AwsProfile};
 use super::build::{self, AwsAccess};
@@ -17,6 +17,7 @@ use object_store::ObjectStore;
 use object_store::multipart::MultipartStore;
 use parking_lot::{Mutex, RwLock};
 use siltstone_base::{Result, UnixMillis};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,6 +30,8 @@ const REFUSED_FOR: Duration = Duration::from_secs(2);
 const REFUSALS_FORGOTTEN: Duration = Duration::from_secs(60);
 /// The least time between two calls of the function.
 const BETWEEN_CALLS: Duration = Duration::from_millis(200);
+/// The least time between two calls while the store refuses what the function gives.
+const BETWEEN_CALLS_IN_VAIN: Duration = Duration::from_secs(5);
 /// A function that has run for so long is called again beside its first call.
 const HUNG: Duration = Duration::from_secs(60);
 /// Credentials are renewed at most this long before they expire.
@@ -59,6 +62,15 @@ struct BuiltClients {
     expires_at: Option<UnixMillis>,
     /// Whether another build may give other credentials with the same options.
     is_renewable: bool,
+    /// A hash of all settings, which tells whether two builds have the same credentials.
+    fingerprint: u64,
+}
+
+fn fingerprint(options: &StoreOptions, environment: &[(String, String)]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    options.iter().for_each(|option| option.hash(&mut hasher));
+    environment.hash(&mut hasher);
+    hasher.finish()
 }
 
 impl ClientSettings {
@@ -76,7 +88,9 @@ impl ClientSettings {
         let kept = self.environment.iter().filter(|(name, _)| !replaced(name)).cloned();
         let environment: Vec<_> = kept.chain(profile.variables).collect();
         let limits = LimitedConnector::new(Arc::clone(&self.clock), Arc::clone(&self.pace));
+        let fingerprint = fingerprint(options, &environment);
         Ok(BuiltClients {
+            fingerprint,
             clients: build::clients(self.provider, &self.bucket, options, &environment, limits)?,
             expires_at: options.expires_at()?.or(profile.expires_at),
             is_renewable: profile.has_credentials,
@@ -132,7 +146,9 @@ struct RenewalState {
     awaited: Option<Duration>,
     /// Time from which the credentials have to be renewed.
     due: Option<UnixMillis>,
-    /// Times of the first and the last refusal.
+    /// The [`BuiltClients::fingerprint`] of the current clients.
+    fingerprint: u64,
+    /// Times of the first and the last refusal of the current credentials.
     refused: Option<(Duration, Duration)>,
     /// Whether there was a refusal since the last call.
     is_stale: bool,
@@ -150,6 +166,7 @@ impl RemoteClients {
             called: now,
             awaited: None,
             due: due(built.expires_at, wall),
+            fingerprint: built.fingerprint,
             refused: None,
             is_stale: false,
         };
@@ -225,12 +242,18 @@ impl RemoteClients {
             let (clients, redactor) = CurrentClients::new(built.clients);
             self.redactor.write().extend(redactor);
             *self.current.write() = clients;
-            built.expires_at
+            (built.expires_at, built.fingerprint)
         });
         let mut state = renewal.state.lock();
         (state.called, state.is_stale) = (effects.clock.monotonic(), false);
         match renewed {
-            Ok(expires_at) => state.due = due(expires_at, effects.clock.now()),
+            Ok((expires_at, fingerprint)) => {
+                state.due = due(expires_at, effects.clock.now());
+                // Other credentials have not been refused yet.
+                if std::mem::replace(&mut state.fingerprint, fingerprint) != fingerprint {
+                    state.refused = None;
+                }
+            }
             Err(error) => {
                 let (kind, text) = (error.kind().name(), self.clean(&error.to_string()));
                 log::warn!(target: TARGET, "event=renewal_fails kind={kind} error={text:?}");
@@ -261,7 +284,7 @@ impl RemoteClients {
         };
         let passes = now.saturating_sub(first) < REFUSED_FOR;
         state.refused = Some((first, if passes { now } else { first }));
-        state.is_stale |= passes;
+        state.is_stale |= passes || now.saturating_sub(state.called) >= BETWEEN_CALLS_IN_VAIN;
         passes
     }
 }

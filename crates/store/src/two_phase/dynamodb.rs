@@ -16,7 +16,7 @@ mod calls;
 #[cfg(test)]
 mod tests;
 
-use super::records::{InsertOutcome, Record, RecordStore, hex, run_detached};
+use super::records::{InsertOutcome, Outstanding, Record, RecordStore, hex, run_detached};
 use crate::env::Effects;
 use crate::options::StoreOptions;
 use crate::remote::SignedClient;
@@ -53,6 +53,7 @@ pub struct DynamoRecords {
 
 struct DynamoShared {
     calls: Calls,
+    outstanding: Outstanding,
     effects: Effects,
 }
 
@@ -103,7 +104,8 @@ impl DynamoRecords {
         let place = (endpoint, region);
         let client = SignedClient::new("dynamodb", place, &options, environment, effects.clone())?;
         let calls = Calls::new(table.to_owned(), client, effects.clone());
-        Ok(DynamoRecords { shared: Arc::new(DynamoShared { calls, effects }) })
+        let outstanding = Outstanding::default();
+        Ok(DynamoRecords { shared: Arc::new(DynamoShared { calls, outstanding, effects }) })
     }
 
     /// Runs `work` on the runtime of the effects: the HTTP client needs its timer and sockets.
@@ -114,7 +116,8 @@ impl DynamoRecords {
     where
         F: Future<Output = Result<T>> + Send + 'static,
     {
-        run_detached(&self.shared.effects, work(Arc::clone(&self.shared)))
+        let DynamoShared { effects, outstanding, .. } = &*self.shared;
+        run_detached(effects, outstanding, work(Arc::clone(&self.shared)))
     }
 }
 
@@ -455,6 +458,11 @@ impl DynamoShared {
 impl RecordStore for DynamoRecords {
     fn kind(&self) -> &'static str {
         "dynamodb"
+    }
+
+    fn unanswered(&self) -> Option<String> {
+        let waits = self.shared.outstanding.oldest(&self.shared.effects)?;
+        Some(format!("the table {} of DynamoDB, {waits}", self.shared.calls.table()))
     }
 
     fn bind(&self, location: &str, fresh: u128) -> BoxFuture<'_, Result<u128>> {

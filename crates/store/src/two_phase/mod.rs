@@ -246,7 +246,7 @@ impl Shared {
 }
 
 impl Store for TwoPhaseStore {
-    passed_on!(store: upload, names_a_delete, unanswered, observed, place);
+    passed_on!(store: upload, names_a_delete, observed, place);
 
     fn get(
         &self,
@@ -335,6 +335,11 @@ impl Store for TwoPhaseStore {
             Ok(report)
         }
         .boxed()
+    }
+
+    /// A request to either store; one to the transactional store first.
+    fn unanswered(&self) -> Option<String> {
+        self.shared.records.unanswered().or_else(|| self.store.unanswered())
     }
 
     fn profile(&self) -> Profile {

@@ -41,8 +41,8 @@ impl Shared {
     /// The namespace of this database.
     ///
     /// # Errors
-    /// Unsupported for a database that was created without a transactional store; Conflict for a
-    /// copy of another one; those of both stores.
+    /// Unsupported for a database that was created without a transactional store, or whose
+    /// namespace was deleted; Conflict for a copy of another one; those of both stores.
     pub(super) async fn namespace(&self) -> Result<u128> {
         self.namespace.id.get_or_try_init(|| self.find_namespace()).await.copied()
     }
@@ -84,11 +84,14 @@ impl Shared {
                 return self.found_namespace(&bytes).await;
             }
             return Err(Error::unsupported(
-                "this database was created without a transactional store, and the two kinds of \
-                 creates must not be mixed: open it without the store option \
-                 `transactional_store`, or export it and import it into a place with that option",
+                "the database has no namespace of records. If it was created without a \
+                 transactional store, open it without the store option `transactional_store`, or \
+                 export it and import it into a place with that option: the two kinds of creates \
+                 must not be mixed. If it was created with one, its namespace was deleted: restore \
+                 that (see \"A lost namespace\" in the guide to transactional stores)",
             )
-            .with("database", self.location()));
+            .with("database", self.location())
+            .with("missing object", NAME));
         }
         let fresh = random_u128(&*self.effects.random);
         let namespace = self.records.bind(&self.location(), fresh).await?;

@@ -8,9 +8,13 @@ use crate::env::Effects;
 use futures::FutureExt;
 use futures::channel::oneshot;
 use futures::future::BoxFuture;
+use parking_lot::Mutex;
 use siltstone_base::{Error, ObjectName, Result};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
 
 /// A committed create.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -40,6 +44,11 @@ pub enum InsertOutcome {
 pub trait RecordStore: Send + Sync + fmt::Debug {
     /// The kind of the transactional store, as in the option: `sqlite`, `postgres`, …
     fn kind(&self) -> &'static str;
+
+    /// The transactional store and for how long its oldest request has had no answer, as text.
+    fn unanswered(&self) -> Option<String> {
+        None
+    }
 
     /// The namespace of the database at `location`; `fresh` where it has none yet.
     ///
@@ -113,14 +122,55 @@ pub(super) fn hex(namespace: u128) -> String {
     format!("{namespace:032x}")
 }
 
+/// Shorter waits are not reported.
+const TOLD_AFTER: Duration = Duration::from_millis(200);
+
+/// The requests to a transactional store that wait for an answer: when each was sent.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Outstanding(Arc<Mutex<BTreeMap<u64, Duration>>>);
+
+/// A request that waits for an answer until this is dropped.
+struct OutstandingRequest {
+    all: Outstanding,
+    number: u64,
+}
+
+impl Outstanding {
+    fn begin(&self, effects: &Effects) -> OutstandingRequest {
+        let mut all = self.0.lock();
+        let number = all.last_key_value().map_or(0, |(last, _)| last + 1);
+        all.insert(number, effects.clock.monotonic());
+        OutstandingRequest { all: self.clone(), number }
+    }
+
+    /// For how long the oldest request has waited, as text.
+    pub(super) fn oldest(&self, effects: &Effects) -> Option<String> {
+        let since = *self.0.lock().first_key_value()?.1;
+        let waits = effects.clock.monotonic().saturating_sub(since);
+        (waits >= TOLD_AFTER).then(|| format!("for {:.1} s", waits.as_secs_f64()))
+    }
+}
+
+impl Drop for OutstandingRequest {
+    fn drop(&mut self) {
+        self.all.0.lock().remove(&self.number);
+    }
+}
+
 /// Runs a request to a transactional store as a task of the effects, whose runtime has the timer
 /// and sockets that a client needs. The request continues if the caller stops waiting.
 pub(super) fn run_detached<T: Send + 'static>(
     effects: &Effects,
+    outstanding: &Outstanding,
     request: impl Future<Output = Result<T>> + Send + 'static,
 ) -> BoxFuture<'static, Result<T>> {
     let (answer, answered) = oneshot::channel();
-    let task = async move { drop(answer.send(request.await)) };
+    let waits = outstanding.begin(effects);
+    let task = async move {
+        let ended = request.await;
+        drop(waits);
+        drop(answer.send(ended));
+    };
     effects.spawn.spawn("record", task.boxed());
     async move {
         let died = || Error::internal("a request to the transactional store died");

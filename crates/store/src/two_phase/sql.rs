@@ -8,7 +8,7 @@
 //! source has `revoked/<source>` as its destination, so the two unique keys decide every race.
 //! Every operation is one statement, or reads after one, so no transaction spans round trips.
 
-use super::records::{InsertOutcome, Record, RecordStore, hex, run_detached};
+use super::records::{InsertOutcome, Outstanding, Record, RecordStore, hex, run_detached};
 use crate::env::Effects;
 use futures::FutureExt;
 use futures::future::{BoxFuture, Either, select};
@@ -93,6 +93,7 @@ struct SqlShared {
     /// What texts show in its place.
     password: Option<String>,
     pool: OnceCell<AnyPool>,
+    outstanding: Outstanding,
     effects: Effects,
 }
 
@@ -126,6 +127,7 @@ impl SqlRecords {
             password: password(url),
             url: full,
             pool: OnceCell::new(),
+            outstanding: Outstanding::default(),
             effects,
         };
         Ok(SqlRecords { shared: Arc::new(shared) })
@@ -139,7 +141,8 @@ impl SqlRecords {
     where
         F: Future<Output = Result<T>> + Send + 'static,
     {
-        run_detached(&self.shared.effects, work(Arc::clone(&self.shared)))
+        let SqlShared { effects, outstanding, .. } = &*self.shared;
+        run_detached(effects, outstanding, work(Arc::clone(&self.shared)))
     }
 }
 
@@ -445,6 +448,12 @@ impl SqlShared {
 impl RecordStore for SqlRecords {
     fn kind(&self) -> &'static str {
         self.shared.kind()
+    }
+
+    fn unanswered(&self) -> Option<String> {
+        let waits = self.shared.outstanding.oldest(&self.shared.effects)?;
+        let (kind, address) = (self.kind(), self.shared.server());
+        Some(format!("the transactional store ({kind}, {address}), {waits}"))
     }
 
     fn bind(&self, location: &str, fresh: u128) -> BoxFuture<'_, Result<u128>> {
