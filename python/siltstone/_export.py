@@ -7,11 +7,13 @@ from dataclasses import asdict, dataclass
 
 from siltstone import _display, _native
 from siltstone._checkpoints import CheckpointLike
-from siltstone._open import StoreOptionsSource, Url, _store, _text, hidden
+from siltstone._open import StoreOptionsSource, Url, _Hidden, _store, _text, hidden
 
 __all__ = ["ExportReport", "export", "import_", "promote"]
 
 _Place = tuple[str, dict[str, str | int | bool]]
+# Options that every kind of store takes.
+_COMMON = ("encryption_key",)
 # Alternative names of one kind of store.
 _KINDS = {"s3a": "s3", "azure": "az", "abfs": "az"}
 
@@ -62,8 +64,9 @@ def export(
 
     :param checkpoint: the checkpoint to copy, given as itself, its id, or its name; None: the state
         that is durable now.
-    :param to_store_options: store options of `to`. None: `store_options`, if both stores are of the
-        same kind.
+    :param to_store_options: store options of `to`. None: `store_options`, or only its
+        `encryption_key` if the stores are of different kinds. A copy of an encrypted database with
+        other options, without a key, is readable without one; the log warns.
     :param on_progress: called a few times a second with the bytes copied and the bytes to copy.
     :raises NotFound: if there is no database at `url`.
     :raises Expired: if the checkpoint does not exist.
@@ -94,8 +97,8 @@ def import_(
     and succeeds.
 
     :param checkpoint: as for `export`.
-    :param from_store_options: store options of `from_`. None: `store_options`, if both stores are
-        of the same kind.
+    :param from_store_options: store options of `from_`. None: `store_options`, or only its
+        `encryption_key` if the stores are of different kinds.
     :param on_progress: as for `export`.
     :raises NotFound: if there is no database at `from_`.
     :raises Conflict: if `url` holds something other than an import of this database, or the
@@ -129,9 +132,13 @@ def _places(
 ) -> tuple[_Place, _Place]:
     """Returns both places with the options of their stores."""
     here, there = _text(url), _text(other)
-    if other_options is None and _kind(here) == _kind(there):
-        other_options = options
-    return (here, _store(options)), (there, _store(other_options))
+    own = _store(options)
+    if other_options is not None:
+        return (here, own), (there, _store(other_options))
+    if _kind(here) == _kind(there):
+        return (here, own), (there, _store(options))
+    # A copy of encrypted data is encrypted too, in every kind of store.
+    return (here, own), (there, _Hidden({name: own[name] for name in _COMMON if name in own}))
 
 
 def _kind(url: str) -> str:

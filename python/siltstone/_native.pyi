@@ -147,7 +147,7 @@ _ReadAt: TypeAlias = str | int | dict[str, Any] | None
 _PlainRange: TypeAlias = tuple[bytes | None, bytes | None]
 _PlainUnit: TypeAlias = tuple[str, int, str | None]
 _PlainJob: TypeAlias = tuple[
-    str, str, str | None, tuple[str, int] | None, _PlainRange | None, bool, int, str | None
+    str, str, str | None, tuple[str, int] | None, _PlainRange | None, bool, int, str | None, bool
 ]
 _PlainRequest: TypeAlias = tuple[_PlainJob, str, int, int, int]
 _PlainStanding: TypeAlias = tuple[Any, int | None, str | None]
@@ -637,8 +637,8 @@ class Database(_Warms):
 
         :param request: the result of `siltstone.ingest.Job.commit`, from any process.
         :raises Conflict: if the job is for another database or for a state that a restore has
-            undone, if its deadline has passed, if it was aborted, or if a later version of its
-            application was adopted.
+            undone, if a collector has seen that its deadline has passed, if it was aborted, or if a
+            later version of its application was adopted.
         :raises Invalid: if tables of the job are missing.
         :raises Timeout: if the adoption did not end in time. The text says whether the job is
             submitted: then this writer, or the next, adopts it.

@@ -65,7 +65,7 @@ __all__ = [
 
 _PlainRange = tuple[bytes | None, bytes | None]
 _PlainJob = tuple[
-    str, str, str | None, tuple[str, int] | None, _PlainRange | None, bool, int, str | None
+    str, str, str | None, tuple[str, int] | None, _PlainRange | None, bool, int, str | None, bool
 ]
 _WEEK = timedelta(days=7)
 _TABLE_BYTES = 64 << 20
@@ -471,6 +471,9 @@ def submit(
         ends_others = True
         left = until - time.monotonic()
         if left <= 0:
+            if refused is None and barred is None:
+                # This call has adopted the job.
+                return asked(None)
             fate = (
                 "it remains submitted, and the next writer adopts it"
                 if refused is None

@@ -23,7 +23,7 @@ async fn with_ingest(places: &Places) -> (Env, Database) {
         scratch: std::env::temp_dir(),
         table_bytes: 1 << 20,
     };
-    let mut writer = job.writer(&env, how);
+    let mut writer = job.writer(&env, how).unwrap();
     for n in 100..110 {
         let _ = writer.push(Kind::Put, &key(n), &value(7), None).unwrap();
     }

@@ -150,7 +150,7 @@ pub(crate) async fn job_with(
             scratch: std::env::temp_dir(),
             table_bytes: 200,
         },
-    );
+    )?;
     for n in keys {
         if writer.push(Kind::Put, &key(n), value, None)? == PushResult::Full {
             writer.relieve().await?;

@@ -166,7 +166,7 @@ fn deletes_of_rows_are_told() {
                 scratch: std::env::temp_dir(),
                 table_bytes: 200,
             },
-        );
+        )?;
         for n in [3, 5, 7] {
             assert_ne!(writer.push(Kind::Delete, &key(n), b"", None)?, PushResult::Full);
         }

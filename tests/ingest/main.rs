@@ -145,7 +145,7 @@ pub(crate) async fn stage(
     job: &IngestJob,
     rows: impl IntoIterator<Item = (u32, Option<Vec<u8>>)>,
 ) -> Result<StagedPart> {
-    let mut writer = job.writer(env, part_options());
+    let mut writer = job.writer(env, part_options()).unwrap();
     for (n, value) in rows {
         let pushed = match value {
             Some(value) => writer.push(Kind::Put, &key(n), &value, None)?,

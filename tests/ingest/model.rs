@@ -84,7 +84,7 @@ async fn ingest_operands(
     while first < within.end && (parts.is_empty() || rng.below(3) > 0) {
         let end = (first + 1 + rng.below(12) as u32).min(within.end);
         let how = PartOptions { duplicates: Duplicates::Refuse, ..part_options() };
-        let mut writer = job.writer(env, how);
+        let mut writer = job.writer(env, how).unwrap();
         for n in first..end {
             let pushed = match rng.below(5) {
                 0 => {
@@ -228,7 +228,7 @@ fn operands_that_cannot_be_merged_are_refused() {
         let how = OpenOptions { options: options(), merge_operator, ..OpenOptions::default() };
         let db = Database::open(env.clone(), how).await?;
 
-        let mut writer = before.writer(&env, single());
+        let mut writer = before.writer(&env, single()).unwrap();
         refused(writer.push(Kind::Merge, b"a", &number, None), "had no merge operator");
         // The writer goes on without that row.
         assert_eq!(writer.push(Kind::Put, b"a", &number, None)?, PushResult::Room);
@@ -236,18 +236,18 @@ fn operands_that_cannot_be_merged_are_refused() {
         db.ingest(&before.commit(&env, &[part], LIMIT).await?).await?;
 
         let job = begin(&env).await?;
-        let mut keeps_last = job.writer(&env, part_options());
+        let mut keeps_last = job.writer(&env, part_options()).unwrap();
         refused(keeps_last.push(Kind::Merge, b"a", &number, None), "duplicates=\"error\"");
-        let mut writer = job.writer(&env, single());
+        let mut writer = job.writer(&env, single()).unwrap();
         refused(writer.push(Kind::Merge, b"a", b"one", None), "8 bytes");
         let behind = IngestJob { behind: true, ..job.clone() };
-        let mut of_behind = behind.writer(&env, single());
+        let mut of_behind = behind.writer(&env, single()).unwrap();
         refused(of_behind.push(Kind::Merge, b"a", &number, None), "older than the database");
 
         // Two parts with a key in common.
         let mut parts = Vec::new();
         for keys in [[b"a", b"c"], [b"b", b"d"]] {
-            let mut writer = job.writer(&env, single());
+            let mut writer = job.writer(&env, single()).unwrap();
             for key in keys {
                 assert_eq!(writer.push(Kind::Merge, key, &number, None)?, PushResult::Room);
             }

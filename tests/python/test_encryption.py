@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import pickle
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 
 import siltstone
 from overwriting_s3_for_tests import OverwritingS3
-from siltstone import admin
+from siltstone import admin, ingest
 
 KEY, OTHER = "5e" * 32, "a7" * 32
 CANARY = b"canary-in-the-mine"
@@ -181,6 +182,69 @@ def test_an_object_that_is_cut_short_is_corruption(tmp_path: Path, left: int) ->
         with pytest.raises(siltstone.Corruption):
             call(url, store_options=with_key(KEY))
     assert not admin.verify(url, store_options=with_key(KEY)).ok
+
+
+def test_a_copy_in_another_kind_of_store_is_encrypted_too(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    source, copy, plain = "memory://encrypted-source", tmp_path / "copy", tmp_path / "plain"
+    with siltstone.open(source, store_options=with_key(KEY)) as db:
+        fill(db, 100)
+    admin.export(source, copy, store_options=with_key(KEY))
+    assert all(b"canary" not in data for data in files(copy))
+    with siltstone.open_reader(copy, store_options=with_key(KEY)) as reader:
+        assert len(list(reader.scan())) == 100
+    back = "memory://encrypted-again"
+    admin.import_(back, copy, store_options=with_key(KEY))
+    with siltstone.open_reader(back, store_options=with_key(KEY)) as reader:
+        assert len(list(reader.scan())) == 100
+
+    assert "export_is_plain" not in caplog.text
+    admin.export(source, plain, store_options=with_key(KEY), to_store_options={})
+    assert "export_is_plain" in caplog.text
+    with siltstone.open_reader(plain) as reader:
+        assert len(list(reader.scan())) == 100
+
+
+@pytest.mark.parametrize("encrypted", [True, False])
+def test_a_worker_stages_as_the_database_is_encrypted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, encrypted: bool
+) -> None:
+    """Workers get pickled jobs, which hold no key; their environment may have one or none."""
+    url = tmp_path / "db"
+    options = with_key(KEY) if encrypted else {}
+    with siltstone.open(url, store_options=options) as db:
+        db[b"a"] = b"1"
+    job = ingest.Job(url, store_options=options)
+    there = pickle.loads(pickle.dumps(job))
+    rows = pa.table({"key": [b"k"], "value": [CANARY]})
+    calls = (lambda: there.writer(1), lambda: there.load(1, rows), lambda: there.commit([]))
+    with monkeypatch.context() as environment:
+        if not encrypted:
+            environment.setenv("SILTSTONE_ENCRYPTION_KEY", KEY)
+        for call in calls:
+            with pytest.raises(siltstone.Unsupported, match="this process has"):
+                call()
+    assert not encrypted or all(CANARY not in data for data in files(tmp_path))
+    request = job.commit([job.load(1, rows)])
+    with siltstone.open(url, store_options=options) as db:
+        db.ingest(request).wait()
+        assert db[b"k"] == CANARY
+
+
+def test_a_database_whose_data_key_is_gone_is_corrupt(tmp_path: Path) -> None:
+    url, options = tmp_path / "db", with_key(KEY)
+    with siltstone.open(url, store_options=options) as db:
+        db[b"a"] = b"1"
+    [stored] = (url / "encryption").iterdir()
+    stored.unlink()
+    gone = "data keys of the encrypted database are gone"
+    for call in (siltstone.open, siltstone.open_reader):
+        with pytest.raises(siltstone.Corruption, match=gone):
+            call(url, store_options=options)
+    report = admin.verify(url, store_options=options)
+    assert not report.ok
+    assert any(gone in problem.what for problem in report.problems)
 
 
 def test_clones_and_exports_are_encrypted_too(tmp_path: Path) -> None:

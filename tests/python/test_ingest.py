@@ -37,6 +37,14 @@ def staged(url: str, rows: int = 10, **named) -> ingest.IngestRequest:
     return job.commit([task(job, 0, rows)])
 
 
+@pytest.mark.parametrize("take_over", [None, True])
+def test_a_job_that_the_call_adopts_is_adopted_within_any_timeout(tmp_path, take_over) -> None:
+    url = str(tmp_path / "db")
+    siltstone.open(url).close()
+    status = ingest.submit(staged(url), timeout=0, take_over=take_over)
+    assert status.state == "adopted"
+
+
 def test_tasks_of_other_processes_stage_a_job(tmp_path) -> None:
     with siltstone.open(tmp_path) as db:
         db[key(15)] = b"before"

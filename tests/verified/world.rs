@@ -88,7 +88,7 @@ pub(crate) async fn ingest(
             scratch: std::env::temp_dir(),
             table_bytes: 200,
         },
-    );
+    )?;
     for n in rows {
         assert_eq!(writer.push(Kind::Put, &key(n), value, None)?, PushResult::Room);
     }

@@ -20,7 +20,8 @@ use siltstone::{AttemptId, DatabaseId, JobId, JobStatus, StagedJob, TimelineId};
 /// A range to replace: its first key, and the key before which it ends.
 pub(crate) type PlainRange = (Option<Vec<u8>>, Option<Vec<u8>>);
 /// A job in Python's form: id, database, timeline, application with version, replaced range,
-/// whether its rows go behind all others, number of applications forgotten so far, merge operator.
+/// whether its rows go behind all others, number of applications forgotten so far, merge operator,
+/// whether the database is encrypted.
 pub(crate) type PlainJob = (
     String,
     String,
@@ -30,6 +31,7 @@ pub(crate) type PlainJob = (
     bool,
     u64,
     Option<String>,
+    bool,
 );
 /// A request: the job, the attempt that closed it, tables, rows, bytes.
 type PlainRequest = (PlainJob, String, u64, u64, u64);
@@ -41,13 +43,21 @@ const JOB_ID: &str = "no ingest job has such an id: it has 26 digits and letters
                       ingest --list` and `Job.id` show it";
 
 pub(crate) fn job_of(py: Python<'_>, plain: PlainJob) -> PyResult<IngestJob> {
-    let (id, database, timeline, app, replace, behind, forgotten, operator) = plain;
+    let (id, database, timeline, app, replace, behind, forgotten, operator, encrypted) = plain;
     let timeline = timeline.map(|text| TimelineId::parse(&text).ok_or(text)).transpose();
     let replace = replace.map(range_of).transpose().raise(py)?;
     match (JobId::parse(&id), DatabaseId::parse(&database), timeline) {
-        (Some(id), Some(database), Ok(timeline)) => {
-            Ok(IngestJob { id, database, timeline, app, forgotten, replace, behind, operator })
-        }
+        (Some(id), Some(database), Ok(timeline)) => Ok(IngestJob {
+            id,
+            database,
+            timeline,
+            app,
+            forgotten,
+            replace,
+            behind,
+            operator,
+            encrypted,
+        }),
         _ => Err(error::invalid(py, JOB_ID)),
     }
 }
@@ -63,7 +73,7 @@ fn plain_job(job: &IngestJob) -> PlainJob {
     let replace = job.replace.as_ref().map(plain);
     let (id, database, app) = (job.id.to_string(), job.database.to_string(), job.app.clone());
     let operator = job.operator.clone();
-    (id, database, timeline, app, replace, job.behind, job.forgotten, operator)
+    (id, database, timeline, app, replace, job.behind, job.forgotten, operator, job.encrypted)
 }
 
 fn request_of(py: Python<'_>, plain: PlainRequest) -> PyResult<IngestRequest> {
@@ -253,8 +263,8 @@ impl Database {
     ///
     /// :param request: the result of `siltstone.ingest.Job.commit`, from any process.
     /// :raises Conflict: if the job is for another database or for a state that a restore has
-    ///     undone, if its deadline has passed, if it was aborted, or if a later version of its
-    ///     application was adopted.
+    ///     undone, if a collector has seen that its deadline has passed, if it was aborted, or if a
+    ///     later version of its application was adopted.
     /// :raises Invalid: if tables of the job are missing.
     /// :raises Timeout: if the adoption did not end in time. The text says whether the job is
     ///     submitted: then this writer, or the next, adopts it.

@@ -385,7 +385,7 @@ pub(crate) fn ingest_load<'py>(
     };
     let (process, env, _) = place(py, url, store_options)?;
     let feed = IncomingRows::of(data)?;
-    let mut loader = job.loader(&env, how, load);
+    let mut loader = error::Raise::raise(job.loader(&env, how, load), py)?;
     pump(py, process, feed, (&mut loader, progress))?;
     let done = Arc::clone(loader.progress());
     let finish = loader.finish();

@@ -87,7 +87,7 @@ pub(crate) fn ingest_writer<'py>(
         table_bytes,
     };
     let (process, env, _) = place(py, url, store_options)?;
-    let writer = Held::new(process, Box::new(job.writer(&env, how)));
+    let writer = Held::new(process, Box::new(job.writer(&env, how).raise(py)?));
     Ok(JobPartWriter { job, part, state: Mutex::new(PartState::Writing(writer)) })
 }
 

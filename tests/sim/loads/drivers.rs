@@ -201,7 +201,7 @@ async fn stage(
     let least = u64::from(job.replace.is_none());
     let mut parts = Vec::new();
     for part in 0..least + rng.below(3) {
-        let mut writer = job.writer(env, part_options(rng));
+        let mut writer = job.writer(env, part_options(rng)).unwrap();
         for _ in 0..1 + rng.below(8) {
             let key = World::key(first + rng.below(end - first));
             let pushed = if rng.chance(200) {
@@ -233,7 +233,7 @@ async fn stage_operands(
     while next < end && parts.len() < 3 {
         let to = (next + 1 + rng.below(8)).min(end);
         let how = PartOptions { duplicates: Duplicates::Refuse, ..part_options(rng) };
-        let mut writer = job.writer(env, how);
+        let mut writer = job.writer(env, how).unwrap();
         for key in (next..to).map(World::key) {
             let value = format!("{}/{}/{}", job.id, parts.len(), rng.below(1000));
             let pushed = match rng.below(8) {

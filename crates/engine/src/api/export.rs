@@ -148,6 +148,14 @@ impl<'a> Exporter<'a> {
     ) -> Exporter<'a> {
         let objects = |env: &Env| Objects { env: env.clone(), limit: options.deadline };
         let (source, target) = (objects(places.source), objects(places.target));
+        let is_encrypted = |objects: &Objects| objects.env.store.profile().is_encrypted;
+        if is_encrypted(&source) && !is_encrypted(&target) {
+            log::warn!(
+                target: "siltstone.export",
+                "event=export_is_plain: the source is encrypted, and the copy has no \
+                 `encryption_key`: it is readable without one"
+            );
+        }
         Exporter { source, target, is_import, options, progress }
     }
 

@@ -6,6 +6,7 @@
 
 use crate::api::db::Database;
 use crate::manifests::client::{commit_alone, look, newest, try_commit_alone};
+use crate::manifests::gate::check_encryption;
 use crate::manifests::missing::{check_lives, no_database};
 use crate::manifests::objects::Objects;
 use crate::tables::restack::restack;
@@ -70,6 +71,8 @@ pub struct IngestJob {
     /// The name of the database's merge operator when the job began; `None`: the job takes no merge
     /// operands.
     pub operator: Option<String>,
+    /// Whether the objects of the database are encrypted, and so those of the job must be.
+    pub encrypted: bool,
 }
 
 /// A closed job, which can be submitted.
@@ -150,10 +153,17 @@ impl IngestJob {
                      and the lifetime",
                 ));
             }
-            let timeline = newest.timelines.last().map(|one| one.id);
-            let (database, forgotten) = (newest.database, newest.forgotten_apps.count);
-            let (replace, operator) = (None, newest.settings.merge_operator.clone());
-            Ok(IngestJob { id, database, timeline, app, forgotten, replace, behind, operator })
+            Ok(IngestJob {
+                id,
+                database: newest.database,
+                timeline: newest.timelines.last().map(|one| one.id),
+                app,
+                forgotten: newest.forgotten_apps.count,
+                replace: None,
+                behind,
+                operator: newest.settings.merge_operator.clone(),
+                encrypted: env.store.profile().is_encrypted,
+            })
         };
         requests.within(env, limit, "begin ingest job", work).await
     }
@@ -179,16 +189,22 @@ impl IngestJob {
     }
 
     /// A writer that stages one part.
-    #[must_use]
-    pub fn writer(&self, env: &Env, how: PartOptions) -> PartWriter {
+    ///
+    /// # Errors
+    /// Unsupported if `env` has no encryption key and the database has one, or the reverse.
+    pub fn writer(&self, env: &Env, how: PartOptions) -> Result<PartWriter> {
+        check_encryption(self.encrypted, &*env.store)?;
         let operands = Operands::of(self.operator.as_deref(), self.behind, how.duplicates);
-        PartWriter::new(env.clone(), (self.id, self.database), how, operands)
+        Ok(PartWriter::new(env.clone(), (self.id, self.database), how, operands))
     }
 
     /// A loader that stages a part of any number of rows, on all cores.
-    #[must_use]
-    pub fn loader(&self, env: &Env, how: PartOptions, load: LoadOptions) -> Loader {
-        Loader::new(env.clone(), (self.id, self.database), (how, load))
+    ///
+    /// # Errors
+    /// As [`IngestJob::writer`].
+    pub fn loader(&self, env: &Env, how: PartOptions, load: LoadOptions) -> Result<Loader> {
+        check_encryption(self.encrypted, &*env.store)?;
+        Ok(Loader::new(env.clone(), (self.id, self.database), (how, load)))
     }
 
     fn closed(
@@ -217,6 +233,7 @@ impl IngestJob {
         limit: Duration,
     ) -> BoxFuture<'a, Result<IngestRequest>> {
         async move {
+            check_encryption(self.encrypted, &*env.store)?;
             let (env, requests) = &count(env.clone());
             let operands = parts.iter().any(|part| part.operands);
             let tables: Vec<SstDescriptor> =
@@ -237,7 +254,9 @@ impl IngestJob {
                      once",
                 ));
             }
-            self.check_inside(&tables)?;
+            if let Some(range) = &self.replace {
+                range.check_inside(&tables)?;
+            }
             let of = (self.id, self.database);
             // The time depends on the size of the parts, so the limit is one of each request.
             let layers = layered(tables);
@@ -285,22 +304,6 @@ impl IngestJob {
             .with("job", self.id)
             .with("closed as", version(closed.app.as_ref()))
             .with("now as", version(self.version().as_ref()))
-    }
-
-    /// Checks that all rows lie in the range that the job replaces. A row outside of it would be
-    /// added beside rows that are not replaced, which is usually a mistake in splitting the rows.
-    fn check_inside(&self, tables: &[SstDescriptor]) -> Result<()> {
-        let Some(range) = &self.replace else { return Ok(()) };
-        let Some(outside) = tables.iter().find(|table| !range.holds(table)) else { return Ok(()) };
-        let text = "rows lie outside of the range that the job replaces; a job that replaces \
-                    nothing brings them";
-        let none = "the last key".to_owned();
-        let end = range.end().map_or(none, |end| end.escape_ascii().to_string());
-        Err(Error::invalid(text)
-            .with("first key", outside.first_key.escape_ascii())
-            .with("last key", outside.last_key.escape_ascii())
-            .with("replaced from", range.start().escape_ascii())
-            .with("up to", end))
     }
 
     /// Creates the object that closes the job, or reads the one that is there.

@@ -77,7 +77,7 @@ impl Database {
                 scratch: load.scratch.clone(),
                 table_bytes: load.table_bytes,
             };
-            let (database, loader) = (self.clone(), Some(job.loader(&env, how, load)));
+            let (database, loader) = (self.clone(), Some(job.loader(&env, how, load)?));
             Ok(BulkLoad { database, env, job, loader, limit, asked: false })
         }
         .boxed()

@@ -114,6 +114,7 @@ pub fn withdraw(env: &Env, id: JobId, limit: Duration) -> BoxFuture<'_, Result<J
             replace: None,
             behind: false,
             operator: None,
+            encrypted: env.store.profile().is_encrypted,
         };
         job.abort(env, limit).await
     }

@@ -53,6 +53,25 @@ fn check_records(recorded: Option<&str>, given: Option<&'static str>) -> Result<
     }
 }
 
+/// Whether objects may be staged in `store` for a database of which it is known whether it is
+/// `encrypted`: no plain text in an encrypted database, and the reverse.
+///
+/// # Errors
+/// Unsupported, with the remedy.
+pub(crate) fn check_encryption(encrypted: bool, store: &dyn Store) -> Result<()> {
+    match (encrypted, store.profile().is_encrypted) {
+        (true, false) => Err(Error::unsupported(
+            "the database is encrypted, and this process has no key: give the store option \
+             `encryption_key` here too, or set SILTSTONE_ENCRYPTION_KEY where the process starts",
+        )),
+        (false, true) => Err(Error::unsupported(
+            "the database is not encrypted, and this process has a key: leave out the store \
+             option `encryption_key`, and unset SILTSTONE_ENCRYPTION_KEY",
+        )),
+        _ => Ok(()),
+    }
+}
+
 /// Whether a clone that has ancestors stands where it was made (rule K8). A copy shares its pins
 /// with the original, and either of them may let go of what the other one reads.
 ///

@@ -8,7 +8,7 @@ use siltstone_base::entry::check_key;
 use siltstone_base::open_end::{GREATEST_KEY, LEAST_KEY};
 use siltstone_base::range_delete::check_range;
 use siltstone_base::{
-    AttemptId, DatabaseId, Entry, Envelope, JobId, Kind, ObjectId, ObjectKind, ObjectName,
+    AttemptId, DatabaseId, Entry, Envelope, Error, JobId, Kind, ObjectId, ObjectKind, ObjectName,
     RangeDelete, Result, Seq, SstDescriptor, SstId,
 };
 use siltstone_sst::TableBuilder;
@@ -54,6 +54,25 @@ impl ReplacedRange {
     pub(crate) fn holds(&self, table: &SstDescriptor) -> bool {
         *self.start <= *table.first_key
             && self.end.as_ref().is_none_or(|end| *table.last_key < **end)
+    }
+
+    /// Checks that all rows of a job lie in the range that it replaces. A row outside of it would
+    /// be added beside rows that are not replaced, which is usually a mistake in splitting the
+    /// rows.
+    ///
+    /// # Errors
+    /// Invalid, with the first table outside.
+    pub(crate) fn check_inside(&self, tables: &[SstDescriptor]) -> Result<()> {
+        let Some(outside) = tables.iter().find(|table| !self.holds(table)) else { return Ok(()) };
+        let text = "rows lie outside of the range that the job replaces; load them by a job that \
+                    replaces nothing";
+        let none = "the last key".to_owned();
+        let end = self.end().map_or(none, |end| end.escape_ascii().to_string());
+        Err(Error::invalid(text)
+            .with("first key", outside.first_key.escape_ascii())
+            .with("last key", outside.last_key.escape_ascii())
+            .with("replaced from", self.start().escape_ascii())
+            .with("up to", end))
     }
 
     /// Whether a table is such a range table and not rows of a part: parts have no range deletes.
