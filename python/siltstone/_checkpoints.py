@@ -35,7 +35,7 @@ class Checkpoint:
     refreshed."""
     name: str | None = None
     """Name, unique in the database; None: no name."""
-    metadata: Mapping[str, str] = field(default_factory=dict)
+    metadata: Mapping[str, str] = field(default_factory=dict, hash=False)
     """Text values that were attached at creation."""
     source: UUID | None = None
     """Id of the checkpoint whose state it keeps; None: it was made of the current state."""

@@ -228,8 +228,9 @@ def begin(
         text such as "1GiB"; None: 4 GiB.
     :raises Expired: if the start was collected or undone by a restore, or if `since` is None and
         the consumer is new or was removed.
-    :raises Invalid: if a token was altered or is for another database, "snapshot" is used without a
-        consumer, or `most_bytes` is not a size.
+    :raises Invalid: if a token was altered, a token or a Commit is of another database, "snapshot"
+        is used without a consumer, or `most_bytes` is not a size.
+    :raises Fenced, Closed: if a Commit is not known to be durable, and its handle has ended.
     :raises NotFound, Denied, Unavailable, Timeout: see `siltstone.exceptions`.
     """
     store_options = hidden(store_options)
@@ -316,11 +317,11 @@ def _asked(
     }
 
 
-def _since(since: Since) -> tuple[str, str | None]:
+def _since(since: Since) -> tuple[str, str | Commit | AsyncCommit | None]:
     if since is None:
         return ("kept", None)
     if isinstance(since, Commit | AsyncCommit):
-        return ("seq", str(since.seq))
+        return ("commit", since)
     if isinstance(since, Checkpoint | UUID):
         return ("checkpoint", name_of(since))
     if isinstance(since, str):

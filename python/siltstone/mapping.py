@@ -12,6 +12,8 @@ from collections.abc import (
 )
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, final
 
+from siltstone.exceptions import Conflict
+
 if TYPE_CHECKING:
     from siltstone._native import Database
 
@@ -19,6 +21,8 @@ __all__ = ["Mapping"]
 
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
+_RAISES: Any = object()
+"""Stands for a default that was not given."""
 
 Codec = type[bytes] | type[str] | tuple[Callable[[Any], bytes], Callable[[bytes], Any]]
 """`bytes`: no conversion. `str`: UTF-8. Otherwise a pair of functions: encode to bytes, and decode
@@ -35,7 +39,8 @@ class Mapping(MutableMapping[_Key, _Value], Generic[_Key, _Value]):
 
     - `len` scans and counts all keys, also for a view.
     - `del` of an absent key raises KeyError, which costs a read.
-    - `pop`, `popitem` and `setdefault` read and then write. Another thread may write in between.
+    - `pop` and `setdefault` keep what another caller writes meanwhile. `popitem` reads and then
+      deletes; another caller may write in between.
     - `clear` is one write. An iteration of a view reads one state of the database.
     """
 
@@ -56,10 +61,8 @@ class Mapping(MutableMapping[_Key, _Value], Generic[_Key, _Value]):
         self._database[self._key[0](key)] = self._value[0](value)
 
     def __delitem__(self, key: _Key) -> None:
-        encoded = self._key[0](key)
-        if encoded not in self._database:
+        if self._database.pop(self._key[0](key), None) is None:
             raise KeyError(key)
-        del self._database[encoded]
 
     def __contains__(self, key: object) -> bool:
         return self._key[0](key) in self._database
@@ -100,6 +103,34 @@ class Mapping(MutableMapping[_Key, _Value], Generic[_Key, _Value]):
             return (decode(value) for value in self._database.values())
 
         return _Values(self, read)
+
+    def pop(self, key: _Key, default: Any = _RAISES) -> Any:
+        """Deletes the key and returns its value. If several callers pop the key concurrently, one
+        of them gets the value.
+
+        :raises KeyError: if the key is absent and there is no `default`.
+        """
+        found = self._database.pop(self._key[0](key), None)
+        if found is not None:
+            return self._value[1](found)
+        if default is _RAISES:
+            raise KeyError(key)
+        return default
+
+    def setdefault(self, key: _Key, default: Any = None) -> Any:
+        """Returns the value of the key; sets it to `default` if the key is absent. A value that
+        another caller writes meanwhile is kept and returned.
+        """
+        encoded = self._key[0](key)
+        while (found := self._database.get(encoded)) is None:
+            try:
+                self._database.put(encoded, self._value[0](default), if_absent=True)
+            except Conflict:
+                # With `read_durable_only` the value that is there can be read once it is durable.
+                self._database.flush()
+            else:
+                return default
+        return self._value[1](found)
 
     def clear(self) -> None:
         """Deletes all keys with one write."""

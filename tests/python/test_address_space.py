@@ -72,3 +72,58 @@ def test_enough_address_space_is_mapped_in_part(full: str) -> None:
 def test_a_cache_larger_than_the_address_space_is_no_abort_at_open(full: str) -> None:
     """The memory of the cache is allocated on use."""
     mapped(full, 900, cache=1 << 40)
+
+
+LARGE_VALUES = """
+import resource, sys, time, siltstone
+_, url, call = sys.argv
+MIB = 1 << 20
+
+def limit(spare):
+    lines = open("/proc/self/status").read()
+    size = int(lines.split("VmSize:")[1].split()[0]) << 10
+    most = (size + spare) if spare else resource.RLIM_INFINITY
+    resource.setrlimit(resource.RLIMIT_AS, (most, resource.RLIM_INFINITY))
+
+calls = {
+    "put": lambda db: db.put(b"k", value),
+    "batch": lambda db: db.put_many([b"%d" % n for n in range(9)], [value] * 9),
+    "get": lambda db: db.get(b"k"),
+    "get_many": lambda db: db.get_many([b"k"]),
+    "scan": lambda db: list(db.scan()),
+    "entry": lambda db: db.get_entry(b"k"),
+}
+value = bytes(100 * MIB)
+with siltstone.open(url, options={"max_batch_bytes": 1 << 30, "compression": "none"}) as db:
+    db.put(b"k", value)
+    db.flush(memtable=call.endswith("table"))
+    db.get(b"k")
+    before = time.monotonic()
+    limit(20 * MIB)
+    try:
+        calls[call.removesuffix("-table")](db)
+        print("no error")
+    except siltstone.Unavailable as error:
+        print(error)
+    limit(None)
+    assert time.monotonic() - before < 5, "the request was repeated"
+    db.put(b"z", b"1").wait()
+    assert len(db.get(b"k")) == len(value)
+"""
+
+
+@pytest.mark.parametrize(
+    "call",
+    ["put", "batch", "get", "get_many", "scan", "entry", "get-table", "scan-table"],
+)
+def test_a_value_that_memory_cannot_hold_is_an_error_that_names_the_limit(
+    tmp_path: Path, call: str
+) -> None:
+    program = [sys.executable, "-c", LARGE_VALUES, str(tmp_path / "db"), call]
+    environment = os.environ | {"MALLOC_ARENA_MAX": "1"}
+    done = subprocess.run(
+        program, capture_output=True, text=True, timeout=120, check=False, env=environment
+    )
+    assert done.returncode == 0, done.stderr
+    assert "no memory for" in done.stdout
+    assert "ulimit -v" in done.stdout

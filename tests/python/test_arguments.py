@@ -6,10 +6,11 @@ import socket
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from pathlib import Path
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 
@@ -31,6 +32,39 @@ def filled(url: str) -> str:
 
 
 # --- Sizes as text --------------------------------------------------------------------------------
+
+
+def test_a_scratch_folder_must_exist(url: str, tmp_path: Path) -> None:
+    rows = pa.table({"key": [b"k"], "value": [b"v"]})
+    (tmp_path / "file").write_bytes(b"")
+    with siltstone.open(url) as db:
+        for scratch in (tmp_path / "none", tmp_path / "file"):
+            with pytest.raises(siltstone.Invalid, match="scratch is no folder"):
+                db.load(rows, scratch=scratch)
+            with pytest.raises(siltstone.Invalid, match="scratch is no folder"):
+                lsm.SstWriter(tmp_path / "a.sst", sort=True, scratch=scratch)
+        assert db.load(rows, scratch=tmp_path).rows == 1
+
+
+def test_references_to_objects_are_no_bytes(url: str) -> None:
+    with siltstone.open(url) as db:
+        for value in (np.array([1, "a"], dtype=object), pd.Series(["a"]).to_numpy(dtype=object)):
+            with pytest.raises(TypeError, match="references to Python objects"):
+                db.put(b"k", value)
+        db.put(b"k", np.array([1, 2], dtype="<u2"))
+        assert db[b"k"] == b"\x01\x00\x02\x00"
+
+
+def test_checkpoints_are_hashable_and_take_any_mapping(url: str) -> None:
+    with siltstone.open(url) as db:
+        made = db.checkpoint(metadata=MappingProxyType({"why": "test"}))
+        assert made.metadata == {"why": "test"}
+        assert {made, made} == {made}
+        for lifetime in (float("inf"), 1e300):
+            with pytest.raises(siltstone.Invalid, match="below 2"):
+                db.checkpoint(lifetime=lifetime)
+        with pytest.raises(siltstone.Invalid, match="0 seconds or more"):
+            db.checkpoint(lifetime=-1)
 
 
 def test_a_consumer_takes_its_size_as_text(filled: str) -> None:

@@ -16,7 +16,7 @@ from click.testing import CliRunner
 import siltstone
 from aio_for_tests import run
 from pace_for_tests import until
-from siltstone import aio, changes, cli, ingest, table
+from siltstone import admin, aio, changes, cli, ingest, table
 
 
 def rows(batches) -> list[tuple]:
@@ -165,6 +165,45 @@ def test_a_consumer_that_was_let_go_is_told_so(tmp_path) -> None:
         again = db.changes(consumer="index", since="snapshot")
         with siltstone.open_reader(tmp_path, checkpoint=again.checkpoint) as reader:
             assert dict(reader) == {key(0): b"told", key(1): b"missed"}
+
+
+def test_a_commit_begins_a_feed_of_its_own_history(tmp_path) -> None:
+    """A sequence number alone may be that of another write: of another database, of a writer that
+    was fenced before its write was durable, or after a restore."""
+    with siltstone.open(tmp_path / "db") as db:
+        first = db.put(key(1), b"1")
+        db.put(key(2), b"2").wait()
+        assert rows(db.changes(since=first)) == [("put", key(2), b"2")]
+        checkpoint = db.checkpoint()
+        undone = db.put(key(3), b"3")
+        undone.wait()
+        with siltstone.open(tmp_path / "other") as other:
+            other.put_many([key(n) for n in range(9)], [b""] * 9).wait()
+            for consumer in (None, "index"):
+                with pytest.raises(siltstone.Invalid, match="another database"):
+                    other.changes(since=first, consumer=consumer)
+    admin.restore(tmp_path / "db", checkpoint)
+    with siltstone.open(tmp_path / "db") as db:
+        db.put_many([key(n) for n in range(9)], [b""] * 9).wait()
+        for consumer in (None, "index"):
+            with pytest.raises(siltstone.Expired):
+                db.changes(since=undone, consumer=consumer)
+        assert rows(db.changes(since=first))[0] == ("put", key(2), b"2")
+
+
+@pytest.mark.parametrize("consumer", [None, "index"])
+def test_a_commit_that_was_never_durable_begins_no_feed(memory_url, consumer) -> None:
+    slow = {"flush_interval": 3600}
+    old = siltstone.open(memory_url, options=slow)
+    old.put(key(0), b"").wait()
+    durable, lost = old.put(key(1), b""), old.put(key(2), b"lost")
+    with siltstone.open(memory_url, take_over=True) as db:
+        db.put_many([key(n) for n in range(5, 9)], [b""] * 4).wait()
+        with pytest.raises(siltstone.Fenced):
+            lost.wait()
+        for commit in (durable, lost):
+            with pytest.raises(siltstone.Fenced):
+                db.changes(since=commit, consumer=consumer)
 
 
 def test_an_ingest_is_told_by_what_was_staged(tmp_path) -> None:

@@ -176,6 +176,7 @@ def test_subclasses_and_numpy_are_what_they_say() -> None:
     numpy = pytest.importorskip("numpy")
     assert pack(Colour.RED, Name.RED) == pack(1, "red")
     assert pack(numpy.int64(-7), numpy.uint8(7), numpy.float64(1.5)) == pack(-7, 7, 1.5)
+    assert pack(numpy.float32(1.5), numpy.bool_(True)) == pack(1.5, True)
 
 
 def test_what_is_no_part_is_a_type_error() -> None:

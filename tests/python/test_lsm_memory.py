@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import pickle
 import threading
 import time
@@ -234,6 +235,31 @@ def test_the_rate_of_false_answers_is_the_one_it_says() -> None:
         assert bloom.false_positive_rate < most
         assert false == pytest.approx(bloom.false_positive_rate, rel=0.3, abs=2e-4)
     assert not any(lsm.BloomFilter([]).may_contain_many([b"a", b"b", b""]))
+
+
+def test_a_file_that_takes_no_bytes_is_an_error(tmp_path: Path) -> None:
+    """A pipe that does not block returns None from `write` once it is full."""
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    with os.fdopen(reading, "rb"), os.fdopen(writing, "wb", buffering=0) as pipe:
+        table = lsm.SstWriter(pipe)
+        with pytest.raises(BlockingIOError, match="takes no bytes now"):
+            for n in range(100_000):
+                table.add(b"%06d" % n, os.urandom(100))
+            table.finish()
+
+
+def test_scans_are_sequences_of_keys_and_values(memory_url: str) -> None:
+    with siltstone.open(memory_url) as db:
+        db.put_many([b"a", b"b"], [b"1", b"2"])
+        db.put_many(db.keys(), db.values())
+        assert db.get_many(db.keys()) == [b"1", b"2"]
+        assert db.get_many(iter(db)) == [b"1", b"2"]
+        memtable = lsm.MemTable()
+        memtable.put_many(db.keys(), db.values())
+        assert list(memtable) == [b"a", b"b"]
+        assert all(lsm.BloomFilter(db.keys()).may_contain(one) for one in db)
+        assert db.load(db.scan()).rows == 2
 
 
 def test_bytes_that_are_no_filter() -> None:

@@ -85,6 +85,26 @@ def test_it_is_a_whole_mapping(url: str) -> None:
         mapping["a"] = 1
 
 
+def test_a_mapping_keeps_values_that_are_not_durable_yet(url: str) -> None:
+    """With `read_durable_only`, reads do not show them."""
+    options = {"read_durable_only": True, "flush_interval": 3600}
+    with siltstone.open(url, options=options) as db:
+        mapping = db.mapping(key=str, value=str)
+        mapping["a"] = "first"
+        assert mapping.setdefault("a", "second") == "first"
+        mapping["b"] = "1"
+        assert mapping.pop("b") == "1"
+        mapping["c"] = "1"
+        del mapping["c"]
+        for call in (lambda: mapping.pop("b"), lambda: mapping.__delitem__("c")):
+            with pytest.raises(KeyError):
+                call()
+        assert mapping.pop("b", "none") == "none"
+        assert mapping.setdefault("d", "new") == "new"
+        db.flush()
+        assert dict(mapping) == {"a": "first", "d": "new"}
+
+
 def test_shelve_works_over_it(url: str) -> None:
     with siltstone.open(url) as db:
         with shelve.Shelf(db.mapping()) as shelf:

@@ -81,7 +81,7 @@ pub use siltstone_store::probe;
 pub use siltstone_store::progress::Progress;
 pub use siltstone_store::{env, task};
 pub use writer::accept::Accept;
-pub use writer::commit::Commit;
+pub use writer::commit::{Commit, CommitPlace};
 pub use writer::large::LargeWrite;
 pub use writer::open::{OpenOptions, OpenSchema, TransientOpen};
 pub use writer::snapshot::Snapshot;

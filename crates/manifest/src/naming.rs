@@ -74,7 +74,9 @@ impl fmt::Display for CheckpointName {
 /// The error for a checkpoint that no longer exists.
 #[must_use]
 pub fn gone(id: CheckpointId) -> Error {
-    Error::new(ErrorKind::Expired, "the checkpoint is gone; make a new one").with("checkpoint", id)
+    let text = "the checkpoint is gone or has expired: refresh it while it is still listed, or \
+                make a new one";
+    Error::new(ErrorKind::Expired, text).with("checkpoint", id)
 }
 
 fn parse_id(text: &str) -> Option<CheckpointId> {

@@ -1,9 +1,11 @@
 //! Byte strings as arguments.
 
+use crate::error::exception;
 use pyo3::exceptions::{PyBufferError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyByteArray, PyBytes, PyList, PyMemoryView, PyString};
+use siltstone::Error;
 
 /// A key or a value passed by the caller: `bytes` is borrowed for the call; any other C-contiguous
 /// buffer is copied, because its owner may change it during the call.
@@ -29,6 +31,41 @@ impl<'a, 'py> FromPyObject<'a, 'py> for BytesArg<'a> {
             Ok(_) => Ok(BytesArg::Borrowed(object.extract()?)),
             Err(_) => copy(&object).map(BytesArg::Copied),
         }
+    }
+}
+
+/// Sizes from which a failed allocation of the interpreter is an error. Below it costs less to
+/// copy the bytes into memory that is not cleared first, and a process that cannot allocate so
+/// little cannot go on.
+const LARGE: usize = 1 << 20;
+
+/// A copy of `bytes` as a Python object.
+///
+/// # Errors
+/// Unavailable if there is no memory for it.
+pub(crate) fn to_python<'py>(py: Python<'py>, bytes: &[u8]) -> PyResult<Bound<'py, PyBytes>> {
+    if bytes.len() < LARGE {
+        return Ok(PyBytes::new(py, bytes));
+    }
+    let made = PyBytes::new_with(py, bytes.len(), |copy| {
+        copy.copy_from_slice(bytes);
+        Ok(())
+    });
+    made.map_err(|_| {
+        exception(py, &Error::no_memory("a value as an object").with("bytes", bytes.len()))
+    })
+}
+
+/// Bytes that [`to_python`] converts.
+pub(crate) struct Object<'a>(pub &'a [u8]);
+
+impl<'py> IntoPyObject<'py> for Object<'_> {
+    type Target = PyBytes;
+    type Output = Bound<'py, PyBytes>;
+    type Error = PyErr;
+
+    fn into_pyobject(self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        to_python(py, self.0)
     }
 }
 
@@ -126,6 +163,11 @@ fn copy(object: &Bound<'_, PyAny>) -> PyResult<PyBackedBytes> {
     };
     if !view.getattr("c_contiguous")?.is_truthy()? {
         return Err(PyBufferError::new_err("the buffer is not C-contiguous: copy it first"));
+    }
+    if view.getattr("format")?.cast::<PyString>()?.to_cow()?.contains('O') {
+        return Err(PyTypeError::new_err(
+            "the buffer has references to Python objects: encode them as bytes",
+        ));
     }
     let bytes = view.call_method0("tobytes")?;
     Ok(PyBackedBytes::from(bytes.cast_into::<PyBytes>()?))

@@ -11,7 +11,7 @@ use crate::wait::wait;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyDict, PyInt, PyString, PyType};
+use pyo3::types::{PyDict, PyInt, PyMapping, PyString, PyType};
 use siltstone::{
     AttemptId, Checkpoint, CheckpointId, CheckpointName, CheckpointOptions, CheckpointOwner,
     CheckpointScope, Env, Error, KnownCheckpoint, ManifestId, ReadAt, UnixMillis, WalId, admin,
@@ -76,7 +76,7 @@ struct CheckpointArguments<'py> {
     lifetime: Option<Bound<'py, PyAny>>,
     source: Option<Bound<'py, PyAny>>,
     name: Bound<'py, PyAny>,
-    metadata: Option<Bound<'py, PyDict>>,
+    metadata: Option<Bound<'py, PyMapping>>,
 }
 
 /// The options for creating the checkpoint that `asked` describes.
@@ -97,15 +97,13 @@ pub(crate) fn how(asked: &Bound<'_, PyDict>) -> PyResult<CheckpointOptions> {
     };
     let lifetime = asked.lifetime.map(|lifetime| duration(&lifetime, "lifetime")).transpose()?;
     let source = asked.source.map(|source| name(&source)).transpose()?;
-    let metadata = asked.metadata.iter().flat_map(|facts| facts.iter());
-    let fact = |(name, value): (Bound<'_, PyAny>, Bound<'_, PyAny>)| match (
-        name.extract(),
-        value.extract(),
-    ) {
-        (Ok(name), Ok(value)) => Ok((name, value)),
-        _ => Err(PyTypeError::new_err("metadata is a dict of str to str")),
+    let facts = asked.metadata.map(|facts| facts.items()).transpose()?;
+    let fact = |fact: Bound<'_, PyAny>| {
+        let refused =
+            |_| PyTypeError::new_err("metadata is a dict of str to str, or another mapping");
+        fact.extract::<(String, String)>().map_err(refused)
     };
-    let metadata = metadata.map(fact).collect::<PyResult<_>>()?;
+    let metadata = facts.iter().flatten().map(fact).collect::<PyResult<_>>()?;
     let name = optional_text(&asked.name, "name")?;
     Ok(CheckpointOptions { scope, lifetime, source, name, metadata })
 }
@@ -141,7 +139,7 @@ impl Database {
         lifetime: Option<Bound<'py, PyAny>>,
         source: Option<Bound<'py, PyAny>>,
         name: Option<&str>,
-        metadata: Option<Bound<'py, PyDict>>,
+        metadata: Option<Bound<'py, PyMapping>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let asked = PyDict::new(py);
         asked.set_item("scope", scope)?;

@@ -1,10 +1,12 @@
 //! `Commit`: an accepted write.
 
 use crate::duration::duration;
+use crate::error::Raise;
 use crate::held::Held;
 use crate::process::Process;
 use crate::wait::wait;
 use pyo3::prelude::*;
+use siltstone::CommitPlace;
 
 /// An accepted write. Dropping a Commit cancels nothing.
 #[pyclass(frozen, module = "siltstone")]
@@ -16,6 +18,15 @@ pub(crate) struct Commit {
 impl Commit {
     pub(crate) fn new(process: &'static Process, commit: siltstone::Commit) -> Self {
         Commit { seq: commit.seq().get(), held: Held::new(process, commit) }
+    }
+
+    /// Its position, from which a change feed can begin.
+    ///
+    /// # Errors
+    /// The error of the ended handle if the write is not known to be durable; Closed in a forked
+    /// child.
+    pub(crate) fn place(&self, py: Python<'_>) -> PyResult<CommitPlace> {
+        self.held.get(py)?.place().raise(py)
     }
 }
 

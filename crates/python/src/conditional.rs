@@ -1,13 +1,12 @@
 //! `put` and `delete` with a condition, and `pop`: one key, read and written atomically.
 
-use crate::bytes::BytesArg;
+use crate::bytes::{BytesArg, to_python};
 use crate::commit::Commit;
 use crate::database::Database;
 use crate::error::{self, Raise};
 use crate::get::absent;
 use crate::wait::wait;
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
 use siltstone::{Answer, Condition};
 
 /// The result of `pop` for an absent key.
@@ -106,7 +105,7 @@ impl Database {
             Answer::Pending(popped) => wait(py, held.process(), popped)?,
         };
         match (popped, default) {
-            (Some((value, _)), _) => Ok(PyBytes::new(py, &value).into_any()),
+            (Some((value, _)), _) => Ok(to_python(py, &value)?.into_any()),
             (None, PopDefault::Gives(default)) => Ok(default),
             (None, PopDefault::Raises) => Err(absent(py, key.as_ref())),
         }

@@ -53,7 +53,9 @@ pub(crate) fn seconds_of(object: &Bound<'_, PyAny>, name: &str) -> PyResult<f64>
 pub(crate) fn duration(object: &Bound<'_, PyAny>, name: &str) -> PyResult<Duration> {
     let seconds = seconds_of(object, name)?;
     Duration::try_from_secs_f64(seconds).map_err(|_| {
-        error::invalid(object.py(), format!("{name} must be 0 seconds or more, not {seconds}"))
+        let bounds =
+            if seconds < 0.0 { "0 seconds or more" } else { "a number of seconds below 2^64" };
+        error::invalid(object.py(), format!("{name} must be {bounds}, not {seconds}"))
     })
 }
 

@@ -1,7 +1,7 @@
 //! `get_entry`: a value with its expiry and the sequence number of its write.
 
 use crate::aio::pending::Pending;
-use crate::bytes::BytesArg;
+use crate::bytes::{BytesArg, to_python};
 use crate::database::Database;
 use crate::error::Raise;
 use crate::reader::Reader;
@@ -9,7 +9,6 @@ use crate::snapshot::Snapshot;
 use crate::source::Source;
 use crate::wait::wait;
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
 use siltstone::{Answer, KeyEntry};
 
 macro_rules! entries {
@@ -65,7 +64,7 @@ entries!(Database, Reader, Snapshot);
 /// Makes a `siltstone.Entry`.
 fn object<'py>(py: Python<'py>, key: &[u8], entry: &KeyEntry) -> PyResult<Bound<'py, PyAny>> {
     let made = py.import("siltstone._entry")?.getattr("made")?;
-    let (key, value) = (PyBytes::new(py, key), PyBytes::new(py, &entry.value));
+    let (key, value) = (to_python(py, key)?, to_python(py, &entry.value)?);
     let expires_millis = entry.expires_at.map(|at| at.0);
     made.call1((key, value, expires_millis, entry.seq.map(|seq| seq.get())))
 }

@@ -1,10 +1,13 @@
 //! The change feed: committed writes as Arrow data (RFC 0041). The public interface is
 //! `siltstone.changes`, which passes its arguments here as plain values.
 
+use crate::aio::commit::AsyncCommit;
 use crate::aio::pending::Pending;
 use crate::argument::optional_text;
 use crate::array::ArrowArray;
+use crate::bytes::to_python;
 use crate::checkpoint::{place, shown};
+use crate::commit::Commit;
 use crate::database::Database;
 use crate::duration::duration;
 use crate::error::Raise;
@@ -24,8 +27,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use siltstone::changes::{self, Changes, ChangesFrom, ChangesOptions, Consumer};
 use siltstone::{
-    ChangeRows, ChangeToken, Checkpoint, CheckpointName, Column, Error, Kind, Result, Seq,
-    UnixMillis,
+    ChangeRows, ChangeToken, Checkpoint, CheckpointName, Column, CommitPlace, Error, Kind, Result,
+    Seq, UnixMillis,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -34,7 +37,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 struct FeedArguments<'py> {
-    since: (String, Option<String>),
+    since: (String, Option<Bound<'py, PyAny>>),
     until: Bound<'py, PyAny>,
     consumer: Bound<'py, PyAny>,
     lifetime: Option<Bound<'py, PyAny>>,
@@ -45,18 +48,18 @@ fn how(asked: &Bound<'_, PyDict>) -> PyResult<ChangesOptions> {
     let py = asked.py();
     let asked: FeedArguments<'_> = asked.extract()?;
     let (word, value) = asked.since;
-    let value = value.unwrap_or_default();
+    let text = || value.as_ref().map(|value| value.extract::<String>()).transpose();
     let since = match word.as_str() {
         "kept" => ChangesFrom::Kept,
         "oldest" => ChangesFrom::Oldest,
         "latest" => ChangesFrom::Newest,
         "snapshot" => ChangesFrom::Snapshot,
-        "seq" => ChangesFrom::Seq(Seq(value.parse().unwrap_or_default())),
-        "checkpoint" => match value.parse::<CheckpointName>() {
+        "commit" => ChangesFrom::Commit(place_of(&value.into_pyobject(py)?)?),
+        "checkpoint" => match text()?.unwrap_or_default().parse::<CheckpointName>() {
             Ok(name) => ChangesFrom::Checkpoint(name),
             Err(never) => match never {},
         },
-        _ => ChangesFrom::Token(value.parse().raise(py)?),
+        _ => ChangesFrom::Token(text()?.unwrap_or_default().parse().raise(py)?),
     };
     let until = optional_text(&asked.until, "until")?;
     let until = until.map(|text| text.parse::<ChangeToken>()).transpose().raise(py)?;
@@ -68,6 +71,14 @@ fn how(asked: &Bound<'_, PyDict>) -> PyResult<ChangesOptions> {
         Consumer { name, lifetime: lifetime.or(usual.lifetime), most_bytes }
     });
     Ok(ChangesOptions { since, until, consumer })
+}
+
+/// The position of a `Commit` of either module.
+fn place_of(commit: &Bound<'_, PyAny>) -> PyResult<CommitPlace> {
+    match commit.cast::<Commit>() {
+        Ok(commit) => commit.get().place(commit.py()),
+        Err(_) => commit.cast::<AsyncCommit>()?.get().place(commit.py()),
+    }
 }
 
 /// An open change feed.
@@ -188,10 +199,11 @@ impl Feed {
     ) -> PyResult<Option<Vec<PlainRow<'py>>>> {
         let next = self.next(py, (rows, bytes), Arc::default())?;
         let read = self.or_behind(wait(py, self.process, next))?;
-        Ok(read.map(|(changed, behind)| {
+        let rows = |(changed, behind)| {
             self.passed_on.passes(behind);
             plain_rows(py, &changed)
-        }))
+        };
+        read.map(rows).transpose()
     }
 
     fn _begin_read(&self, py: Python<'_>, rows: usize, bytes: usize) -> PyResult<Pending> {
@@ -254,12 +266,12 @@ impl Feed {
 /// Kind, key, value, sequence number, time.
 type PlainRow<'py> = (&'static str, Bound<'py, PyBytes>, Option<Bound<'py, PyBytes>>, u64, u64);
 
-fn plain_rows<'py>(py: Python<'py>, changed: &ChangeRows) -> Vec<PlainRow<'py>> {
+fn plain_rows<'py>(py: Python<'py>, changed: &ChangeRows) -> PyResult<Vec<PlainRow<'py>>> {
     let rows = changed.kinds.iter().zip(&changed.seqs).zip(&changed.times).enumerate();
     let row = |(at, ((kind, seq), time)): (usize, ((&Kind, &Seq), &UnixMillis))| {
-        let bytes = |column: &Column| PyBytes::new(py, column.get(at).unwrap_or_default());
-        let value = (*kind != Kind::Delete).then(|| bytes(&changed.values));
-        (word(*kind), bytes(&changed.keys), value, seq.get(), time.0)
+        let bytes = |column: &Column| to_python(py, column.get(at).unwrap_or_default());
+        let value = (*kind != Kind::Delete).then(|| bytes(&changed.values)).transpose()?;
+        Ok((word(*kind), bytes(&changed.keys)?, value, seq.get(), time.0))
     };
     rows.map(row).collect()
 }

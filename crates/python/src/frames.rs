@@ -3,6 +3,7 @@
 
 use crate::error::{self, CallerException};
 use crate::nesting;
+use crate::scan::Scan;
 use arrow_array::{ArrayRef, NullArray, RecordBatch, RecordBatchOptions, RecordBatchReader};
 use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef};
 use pyo3::exceptions::{PyException, PyStopIteration, PyTypeError};
@@ -15,6 +16,12 @@ use std::sync::Arc;
 
 /// Record batches passed by the caller.
 type IncomingBatches = Box<dyn RecordBatchReader + Send>;
+
+/// Whether the object is a column of Arrow data. A scan is a stream of keys and values in Arrow's
+/// form, but where a sequence of keys or values is expected, it yields them one by one.
+pub(crate) fn is_arrow_column(object: &Bound<'_, PyAny>) -> PyResult<bool> {
+    Ok(is_arrow(object)? && !object.is_instance_of::<Scan>())
+}
 
 /// Whether the object supports the Arrow PyCapsule interface.
 pub(crate) fn is_arrow(object: &Bound<'_, PyAny>) -> PyResult<bool> {

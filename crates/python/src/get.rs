@@ -1,5 +1,6 @@
 //! `get`: answered while the interpreter lock is held if the value is in memory.
 
+use crate::bytes::to_python;
 use crate::error::Raise;
 use crate::source::{Readable, Source};
 use crate::wait::wait;
@@ -24,7 +25,7 @@ pub(crate) fn get<'py, S: Source>(
     key: &[u8],
 ) -> PyResult<Option<Bound<'py, PyAny>>> {
     let value = find(py, source, key)?;
-    Ok(value.map(|value| PyBytes::new(py, &value).into_any()))
+    value.map(|value| Ok(to_python(py, &value)?.into_any())).transpose()
 }
 
 /// The KeyError of `db[key]`.

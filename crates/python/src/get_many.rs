@@ -1,14 +1,14 @@
 //! `get_many`: keys packed into one buffer, one call, values as a list or an Arrow array.
 
 use crate::array;
-use crate::bytes::{HOLD, hold, refuse_one, row};
+use crate::bytes::{HOLD, Object, hold, refuse_one, row};
 use crate::column::Column;
 use crate::error::Raise;
-use crate::frames::is_arrow;
+use crate::frames::is_arrow_column;
 use crate::source::{Readable, Source};
 use crate::wait::wait;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyList};
+use pyo3::types::PyList;
 use siltstone::{Answer, Keys, Value};
 
 /// Maximum number of keys for which the interpreter lock is kept: looking them up in memory takes
@@ -24,15 +24,20 @@ pub(crate) fn get_many<'py, S: Source>(
     source: &S,
     keys: &Bound<'py, PyAny>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    if is_arrow(keys)? {
+    if is_arrow_column(keys)? {
         let column = Column::from_python(keys, "keys")?;
         // A null key has no value; the other keys are looked up without it.
         let values = look_up(py, source, column.packed_keys())?;
         return array::answer(py, keys, column.nulls_kept(values));
     }
     let values = look_up(py, source, pack(keys)?)?;
-    let values = values.iter().map(|value| value.as_deref().map(|value| PyBytes::new(py, value)));
-    Ok(PyList::new(py, values)?.into_any())
+    list(py, &values)
+}
+
+/// The values as a list.
+pub(crate) fn list<'py>(py: Python<'py>, values: &[Option<Value>]) -> PyResult<Bound<'py, PyAny>> {
+    let objects = values.iter().map(|value| value.as_deref().map(Object));
+    Ok(PyList::new(py, objects)?.into_any())
 }
 
 /// The keys, packed into one buffer.

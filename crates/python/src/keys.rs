@@ -176,6 +176,13 @@ fn put(key: &mut Vec<u8>, part: &Bound<'_, PyAny>, position: usize) -> PyResult<
     if part.hasattr("__index__")? {
         return put(key, int(&part.call_method0("__index__")?)?);
     }
+    // The other scalars of NumPy: `item` gives a Python object.
+    if part.hasattr("dtype")? && part.hasattr("item")? {
+        let item = part.call_method0("item")?;
+        if !item.hasattr("dtype")? {
+            return self::put(key, &item, position);
+        }
+    }
     let given = part.get_type().qualname()?;
     let text = format!("parts[{position}]: a key is made of {TYPES}, not of {given}");
     Err(PyTypeError::new_err(text))

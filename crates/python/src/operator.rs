@@ -1,5 +1,6 @@
 //! Merge operators: built-in ones by name, and functions written in Python.
 
+use crate::bytes::Object;
 use crate::error::{CallerException, Raise};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyString};
@@ -124,7 +125,7 @@ impl Functions {
 }
 
 fn operands_list<'py>(py: Python<'py>, operands: &[&[u8]]) -> PyResult<Bound<'py, PyList>> {
-    PyList::new(py, operands.iter().map(|operand| PyBytes::new(py, operand)))
+    PyList::new(py, operands.iter().map(|operand| Object(operand)))
 }
 
 fn bytes_of(answer: &Bound<'_, PyAny>) -> PyResult<Vec<u8>> {
@@ -145,7 +146,7 @@ impl MergeOperator for Functions {
 
     fn fold(&self, key: &[u8], base: Option<&[u8]>, operands: &[&[u8]]) -> Result<Vec<u8>> {
         self.call(|py| {
-            let base = base.map(|base| PyBytes::new(py, base));
+            let base = base.map(Object);
             let arguments = (PyBytes::new(py, key), base, operands_list(py, operands)?);
             bytes_of(&self.fold.bind(py).call1(arguments)?)
         })

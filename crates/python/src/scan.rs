@@ -1,6 +1,6 @@
 //! `Scan`: a one-shot iteration over a range, refilled in batches of growing size.
 
-use crate::bytes::BytesArg;
+use crate::bytes::{BytesArg, to_python};
 use crate::error::{self, Raise};
 use crate::held::Held;
 use crate::process::Process;
@@ -13,7 +13,7 @@ use crate::wait::wait;
 use futures::future::BoxFuture;
 use parking_lot::{Mutex, MutexGuard};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyCapsule, PyType};
+use pyo3::types::{PyCapsule, PyType};
 use pyo3_arrow::ffi::to_schema_pycapsule;
 use siltstone::tables::Merged;
 use siltstone::{Answer, Error, FillOutcome, Result, Rows, ScanRange};
@@ -420,14 +420,12 @@ fn object<'py>(
     yields: ScanItems,
 ) -> PyResult<Bound<'py, PyAny>> {
     Ok(match (yields, value) {
-        (ScanItems::Items, None) => {
-            (PyBytes::new(py, key), py.None()).into_pyobject(py)?.into_any()
-        }
+        (ScanItems::Items, None) => (to_python(py, key)?, py.None()).into_pyobject(py)?.into_any(),
         (ScanItems::Items, Some(value)) => {
-            (PyBytes::new(py, key), PyBytes::new(py, value)).into_pyobject(py)?.into_any()
+            (to_python(py, key)?, to_python(py, value)?).into_pyobject(py)?.into_any()
         }
-        (ScanItems::Keys, _) => PyBytes::new(py, key).into_any(),
-        (ScanItems::Values, value) => PyBytes::new(py, value.unwrap_or_default()).into_any(),
+        (ScanItems::Keys, _) => to_python(py, key)?.into_any(),
+        (ScanItems::Values, value) => to_python(py, value.unwrap_or_default())?.into_any(),
     })
 }
 

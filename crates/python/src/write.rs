@@ -7,7 +7,7 @@ use crate::commit::Commit;
 use crate::database::Database;
 use crate::error::{self, Raise};
 use crate::expiry::LifetimeArguments;
-use crate::frames::is_arrow;
+use crate::frames::{is_arrow, is_arrow_column};
 use crate::wait::wait;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
@@ -86,7 +86,7 @@ pub(crate) fn beside(
     life: LifetimeArguments,
 ) -> PyResult<Batch> {
     let mut growing = GrowingBatch::for_database(py, database, life)?;
-    match (is_arrow(keys)?, is_arrow(values)?) {
+    match (is_arrow_column(keys)?, is_arrow_column(values)?) {
         (true, true) => {
             let keys = Column::from_python(keys, "keys")?;
             growing.columns(py, &keys, &Column::from_python(values, "values")?)?;

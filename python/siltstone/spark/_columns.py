@@ -304,6 +304,11 @@ def value_of(text: str, column: str, spoken: str, option: str) -> Any:
     :raises Invalid: the text is no value of the column.
     """
     kind = arrow_fields(text).field(column).type
+    remedy = "give a value of that type"
+    if pa.types.is_timestamp(kind) and kind.tz is not None:
+        remedy += ", with its zone, such as 2026-01-31T12:00:00Z"
+    elif pa.types.is_timestamp(kind):
+        remedy += ", without a zone"
     try:
         if pa.types.is_string(kind) or pa.types.is_large_string(kind):
             return spoken
@@ -318,8 +323,8 @@ def value_of(text: str, column: str, spoken: str, option: str) -> Any:
     except (ValueError, ArithmeticError, pa.ArrowInvalid, pa.ArrowNotImplementedError):
         raise Invalid(
             f"{option} is {spoken!r}, and {column!r}, a column of the table's key, is of type "
-            f"{_shown(arrow_fields(text).field(column))}: give a value of that type, or read with "
-            "asBytes and give bytes of a key"
+            f"{_shown(arrow_fields(text).field(column))}: {remedy}, or read with asBytes and give "
+            "bytes of a key"
         ) from None
 
 

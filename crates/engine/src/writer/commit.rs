@@ -11,7 +11,7 @@ use super::transaction::footprint::touched;
 use super::wal_buffer::WalBuffer;
 use futures::future::BoxFuture;
 use parking_lot::MutexGuard;
-use siltstone_base::{Batch, Error, ErrorKind, Result, Seq};
+use siltstone_base::{Batch, DatabaseId, Error, ErrorKind, Result, Seq, TimelineId};
 use siltstone_memtable::Memtable;
 use siltstone_store::counting::Requests;
 use siltstone_store::env::Env;
@@ -74,9 +74,35 @@ pub(crate) struct CommitWaiter {
     pub(crate) env: Env,
     pub(crate) requests: Arc<Requests>,
     pub(crate) deadline: Duration,
+    pub(crate) database: DatabaseId,
+    pub(crate) timeline: Option<TimelineId>,
+}
+
+/// The position of a commit in the history of its database.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CommitPlace {
+    /// The database.
+    pub database: DatabaseId,
+    /// The timeline; `None`: the first one.
+    pub timeline: Option<TimelineId>,
+    /// Sequence number of the last operation.
+    pub seq: Seq,
 }
 
 impl Commit {
+    /// Its position in the history, from which a change feed can begin.
+    ///
+    /// # Errors
+    /// The error with which the handle ended, if the write is not known to be durable: another
+    /// writer may have given its sequence numbers to other writes.
+    pub fn place(&self) -> Result<CommitPlace> {
+        let CommitWaiter { durability, database, timeline, .. } = &*self.awaiting;
+        match durability.failure().filter(|_| !self.is_durable()) {
+            Some(ended) => Err(ended),
+            None => Ok(CommitPlace { database: *database, timeline: *timeline, seq: self.seq }),
+        }
+    }
+
     /// Sequence number of the last operation of the write: its position in the history of the
     /// database.
     #[must_use]

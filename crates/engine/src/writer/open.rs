@@ -406,6 +406,8 @@ async fn start(
         env,
         occupancy,
         epoch: recovered.epoch,
+        database: recovered.manifest.database,
+        timeline: recovered.manifest.timelines.last().map(|one| one.id),
         fences: recovered.keep.clone(),
         fences_met: recovered.keep.len() + recovered.waived.len(),
         large: LargeBatches::new(recovered.manifest.left.clone(), recovered.fence),

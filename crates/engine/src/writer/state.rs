@@ -29,7 +29,7 @@ use crate::read::queue::{IngestQueue, QueuedIngest};
 use crate::read::tree::{Levels, Tree};
 use futures::channel::oneshot;
 use parking_lot::{Mutex, RwLock};
-use siltstone_base::{Epoch, Error, Result, Seq, UnixMillis, WalId};
+use siltstone_base::{DatabaseId, Epoch, Error, Result, Seq, TimelineId, UnixMillis, WalId};
 use siltstone_manifest::{Edit, KeptFence, Manifest, Refusal};
 use siltstone_memtable::Memtable;
 use siltstone_store::env::Env;
@@ -92,6 +92,8 @@ pub(crate) struct OpenedState {
     pub(crate) options: Options,
     pub(crate) occupancy: Occupancy,
     pub(crate) epoch: Epoch,
+    pub(crate) database: DatabaseId,
+    pub(crate) timeline: Option<TimelineId>,
     pub(crate) fences: Vec<KeptFence>,
     pub(crate) fences_met: usize,
     pub(crate) large: LargeBatches,
@@ -136,6 +138,8 @@ impl Writer {
             env: start.env.clone(),
             requests: Arc::clone(&start.context.requests),
             deadline: start.options.deadline,
+            database: start.database,
+            timeline: start.timeline,
         });
         let buffer = WalBuffer::new(start.options.flush_bytes);
         let window = CommitWindow::new(start.options.writes.transaction_window_bytes);

@@ -3,10 +3,12 @@
 use crate::aio::pending::{Finish, First, Pending, Waits};
 use crate::commit::durability;
 use crate::duration::duration;
+use crate::error::Raise;
 use crate::held::Held;
 use crate::process::Process;
 use futures::FutureExt;
 use pyo3::prelude::*;
+use siltstone::CommitPlace;
 use std::time::Duration;
 
 /// An accepted write. Awaiting it waits until the write is durable. Dropping it cancels
@@ -20,6 +22,15 @@ pub(crate) struct AsyncCommit {
 impl AsyncCommit {
     pub(crate) fn new(process: &'static Process, commit: siltstone::Commit) -> Self {
         AsyncCommit { seq: commit.seq().get(), held: Held::new(process, commit) }
+    }
+
+    /// Its position, from which a change feed can begin.
+    ///
+    /// # Errors
+    /// The error of the ended handle if the write is not known to be durable; Closed in a forked
+    /// child.
+    pub(crate) fn place(&self, py: Python<'_>) -> PyResult<CommitPlace> {
+        self.held.get(py)?.place().raise(py)
     }
 
     fn pending(&self, py: Python<'_>, limit: Option<Duration>) -> PyResult<Pending> {

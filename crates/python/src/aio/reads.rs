@@ -4,18 +4,19 @@
 use crate::aio::pending::Pending;
 use crate::aio::scan::AsyncScan;
 use crate::array;
+use crate::bytes::to_python;
 use crate::column::Column;
 use crate::database::Database;
 use crate::error::Raise;
-use crate::frames::is_arrow;
-use crate::get_many::{KEYS_WITH_LOCK, pack};
+use crate::frames::is_arrow_column;
+use crate::get_many::{KEYS_WITH_LOCK, list, pack};
 use crate::reader::Reader;
 use crate::scan::ScanItems;
 use crate::snapshot::Snapshot;
 use crate::source::{Readable, Source};
 use crate::transaction::Transaction;
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyBytes, PyList};
+use pyo3::types::PyBool;
 use siltstone::{Answer, ScanRange, Value};
 
 /// The value of `key`, or a Pending for it.
@@ -27,12 +28,12 @@ fn begin_get<'py, S: Source>(
 ) -> PyResult<Bound<'py, PyAny>> {
     let held = source.held(py)?;
     match held.get(py)?.get(key).raise(py)? {
-        Answer::Ready(Some(value)) => Ok(PyBytes::new(py, &value).into_any()),
+        Answer::Ready(Some(value)) => Ok(to_python(py, &value)?.into_any()),
         Answer::Ready(None) => Ok(default.unwrap_or_else(|| py.None().into_bound(py))),
         Answer::Pending(answer) => {
             let default = default.map(Bound::unbind);
             let finish = move |py: Python<'_>, value: Option<Value>| match value {
-                Some(value) => Ok(PyBytes::new(py, &value).into_any().unbind()),
+                Some(value) => Ok(to_python(py, &value)?.into_any().unbind()),
                 None => Ok(default.unwrap_or_else(|| py.None())),
             };
             let pending = Pending::running(held.process(), answer, finish);
@@ -66,7 +67,7 @@ fn begin_get_many<'py, S: Source>(
     source: &S,
     keys: &Bound<'py, PyAny>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let column = is_arrow(keys)?.then(|| Column::from_python(keys, "keys")).transpose()?;
+    let column = is_arrow_column(keys)?.then(|| Column::from_python(keys, "keys")).transpose()?;
     let packed = match &column {
         Some(column) => column.packed_keys(),
         None => pack(keys)?,
@@ -101,8 +102,7 @@ fn many<'py>(
     if let Some(column) = column {
         return array::answer(py, asked, column.nulls_kept(values));
     }
-    let bytes = values.iter().map(|value| value.as_deref().map(|value| PyBytes::new(py, value)));
-    PyList::new(py, bytes).map(Bound::into_any)
+    list(py, &values)
 }
 
 /// Begins a scan of the current state.

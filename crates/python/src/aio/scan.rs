@@ -5,7 +5,7 @@
 
 use crate::aio::pending::{First, Pending, Waits};
 use crate::array::ArrowArray;
-use crate::bytes::BytesArg;
+use crate::bytes::{BytesArg, to_python};
 use crate::error::{self, Raise};
 use crate::held::Held;
 use crate::process::Process;
@@ -15,7 +15,7 @@ use crate::shown::range;
 use crate::stream::{BATCH_BYTES, DEFAULT_BATCH_ROWS, into_array};
 use futures::lock::Mutex;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyList, PyTuple, PyType};
+use pyo3::types::{PyList, PyTuple, PyType};
 use siltstone::{Column, Error, FillOutcome, Result, Rows};
 use std::sync::Arc;
 
@@ -97,10 +97,10 @@ impl Shared {
             .filter_map(|row| rows.row(row))
             .map(|(key, value)| {
                 Ok(match yields {
-                    ScanItems::Keys => PyBytes::new(py, key).into_any(),
-                    ScanItems::Values => PyBytes::new(py, value).into_any(),
+                    ScanItems::Keys => to_python(py, key)?.into_any(),
+                    ScanItems::Values => to_python(py, value)?.into_any(),
                     ScanItems::Items => {
-                        let row = [PyBytes::new(py, key), PyBytes::new(py, value)];
+                        let row = [to_python(py, key)?, to_python(py, value)?];
                         PyTuple::new(py, row)?.into_any()
                     }
                 })

@@ -2,13 +2,12 @@
 
 use crate::aio::commit::AsyncCommit;
 use crate::aio::pending::Pending;
-use crate::bytes::BytesArg;
+use crate::bytes::{BytesArg, to_python};
 use crate::database::Database;
 use crate::error::Raise;
 use crate::process::Process;
 use crate::transaction::{Transaction, try_commit};
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
 use siltstone::{Accept, Answer};
 
 fn commit_object(
@@ -49,13 +48,13 @@ impl Database {
     ) -> PyResult<Bound<'py, PyAny>> {
         let held = self.held();
         match held.get(py)?.pop(key.as_ref()).raise(py)? {
-            Answer::Ready(Some((value, _))) => Ok(PyBytes::new(py, &value).into_any()),
+            Answer::Ready(Some((value, _))) => Ok(to_python(py, &value)?.into_any()),
             Answer::Ready(None) => Ok(default),
             Answer::Pending(answer) => {
                 let default = default.unbind();
                 let finish = move |py: Python<'_>, popped: Option<(siltstone::Value, _)>| {
                     Ok(match popped {
-                        Some((value, _)) => PyBytes::new(py, &value).into_any().unbind(),
+                        Some((value, _)) => to_python(py, &value)?.into_any().unbind(),
                         None => default,
                     })
                 };

@@ -4,7 +4,7 @@ use crate::array;
 use crate::bytes::{BytesArg, refuse_one, row};
 use crate::column::Column;
 use crate::error::{self, exception};
-use crate::frames::is_arrow;
+use crate::frames::is_arrow_column;
 use crate::range::count;
 use arrow_array::BooleanArray;
 use pyo3::prelude::*;
@@ -49,7 +49,7 @@ impl BloomFilter {
             },
         };
         let mut builder = BloomBuilder::new(bits);
-        if is_arrow(keys)? {
+        if is_arrow_column(keys)? {
             let column = Column::from_python(keys, "keys")?;
             py.detach(|| column.rows().flatten().for_each(|key| builder.add(key_hash(key))));
         } else {
@@ -96,7 +96,7 @@ impl BloomFilter {
         py: Python<'py>,
         keys: &Bound<'py, PyAny>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        if is_arrow(keys)? {
+        if is_arrow_column(keys)? {
             let column = Column::from_python(keys, "keys")?;
             let ask = |key: Option<&[u8]>| key.map(|key| self.bloom.may_contain(key_hash(key)));
             let answers: BooleanArray = py.detach(|| column.rows().map(ask).collect());

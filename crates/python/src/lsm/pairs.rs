@@ -3,7 +3,7 @@
 use crate::bytes::{self, refuse_one};
 use crate::column::{Column, null};
 use crate::error;
-use crate::frames::is_arrow;
+use crate::frames::is_arrow_column;
 use arrow_array::RecordBatch;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
@@ -22,7 +22,7 @@ impl<'py> Pairs<'py> {
     /// Invalid if the lengths differ, and for nulls.
     pub(crate) fn of(keys: Bound<'py, PyAny>, values: Bound<'py, PyAny>) -> PyResult<Pairs<'py>> {
         let py = keys.py();
-        match (is_arrow(&keys)?, is_arrow(&values)?) {
+        match (is_arrow_column(&keys)?, is_arrow_column(&values)?) {
             (false, false) => Ok(Pairs::Sequences(keys, values)),
             (true, true) => {
                 let keys = Column::from_python(&keys, "keys")?;

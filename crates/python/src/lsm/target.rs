@@ -8,7 +8,7 @@ use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::{BoxFuture, ready};
 use parking_lot::Mutex;
-use pyo3::exceptions::PyTypeError;
+use pyo3::exceptions::{PyBlockingIOError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyString};
 use siltstone::env::Effects;
@@ -132,6 +132,8 @@ pub(super) type FileRaised = Arc<Mutex<Option<PyErr>>>;
 /// table stay in the file.
 pub(super) struct FileObject {
     write: Py<PyAny>,
+    /// Whether the object is an `io.RawIOBase`.
+    is_raw: bool,
     raised: FileRaised,
 }
 
@@ -145,8 +147,10 @@ impl FileObject {
                 "a table is written to a path, a URL or a binary file object, not {given}"
             )));
         };
+        let is_raw = object.is_instance(&object.py().import("io")?.getattr("RawIOBase")?)?;
         let raised = FileRaised::default();
-        Ok((FileObject { write: write.unbind(), raised: Arc::clone(&raised) }, raised))
+        let file = FileObject { write: write.unbind(), is_raw, raised: Arc::clone(&raised) };
+        Ok((file, raised))
     }
 
     fn write_all(&self, chunk: &Bytes) -> Result<()> {
@@ -154,10 +158,18 @@ impl FileObject {
             let mut rest = chunk.as_ref();
             while !rest.is_empty() {
                 let count = self.write.bind(py).call1((PyBytes::new(py, rest),))?;
-                // A raw file may write only a part; None is taken as all bytes, because some file
-                // objects return it.
-                let count = if count.is_none() { rest.len() } else { count.extract()? };
-                rest = rest.get(count.max(1)..).unwrap_or_default();
+                // A raw file may write only a part. The writers of other objects often return None
+                // for all bytes; a raw file that does not block returns it for no bytes.
+                let count = match count.is_none() && !self.is_raw {
+                    true => rest.len(),
+                    false => count.extract::<Option<usize>>()?.unwrap_or_default(),
+                };
+                if count == 0 {
+                    return Err(PyBlockingIOError::new_err(
+                        "the file takes no bytes now: give a file that blocks, or a buffered one",
+                    ));
+                }
+                rest = rest.get(count..).unwrap_or_default();
             }
             Ok(())
         });

@@ -499,7 +499,14 @@ pub(crate) fn sort_memory_bytes(
 /// The folder for sorted runs: the given one, or Python's folder for temporary files.
 pub(crate) fn scratch(py: Python<'_>, given: Option<Bound<'_, PyAny>>) -> PyResult<PathBuf> {
     match given {
-        Some(given) => given.extract(),
+        Some(given) => {
+            let folder: PathBuf = given.extract()?;
+            if !folder.is_dir() {
+                let text = format!("scratch is no folder that exists: {}", folder.display());
+                return Err(error::invalid(py, text));
+            }
+            Ok(folder)
+        }
         None => py.import("tempfile")?.call_method0("gettempdir")?.extract(),
     }
 }

@@ -4,7 +4,7 @@
 mod nested;
 
 use super::{as_dict, type_of};
-use crate::bytes::BytesArg;
+use crate::bytes::{BytesArg, to_python};
 use crate::error::{Raise, exception};
 use crate::keys::{ORDINAL_OF_1970, imported};
 use arrow_array::cast::AsArray;
@@ -454,7 +454,7 @@ fn value_of<'py>(
             imported(py)?.decimal.bind(py).call1((parts,))?
         }
         ColumnType::String => PyString::new(py, array.as_string::<i32>().value(0)).into_any(),
-        ColumnType::Binary => PyBytes::new(py, array.as_binary::<i32>().value(0)).into_any(),
+        ColumnType::Binary => to_python(py, array.as_binary::<i32>().value(0))?.into_any(),
         ColumnType::FixedBinary(_) => {
             PyBytes::new(py, array.as_fixed_size_binary().value(0)).into_any()
         }

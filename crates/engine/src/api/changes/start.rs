@@ -14,10 +14,11 @@ use crate::manifests::client::commit_alone;
 use crate::manifests::missing::{check_lives, check_writable};
 use crate::manifests::objects::Objects;
 use crate::wal::walk::walk_telling;
+use crate::writer::commit::CommitPlace;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use siltstone_base::{
-    CheckpointId, DatabaseId, Error, ErrorKind, Result, Seq, TimelineId, UnixMillis,
+    CheckpointId, DatabaseId, Error, ErrorKind, Result, Seq, TimelineId, UnixMillis, WalId,
 };
 use siltstone_manifest::edit::Conflict;
 use siltstone_manifest::{
@@ -52,8 +53,10 @@ pub enum ChangesFrom {
     Snapshot,
     /// After the token of another feed.
     Token(ChangeToken),
-    /// After this sequence number.
+    /// After this sequence number of the present timeline.
     Seq(Seq),
+    /// After this commit.
+    Commit(CommitPlace),
     /// After the last change that this checkpoint contains.
     Checkpoint(CheckpointName),
 }
@@ -257,11 +260,17 @@ fn no_consumer(name: &str, newest: &Manifest) -> Error {
 
 pub(super) fn of_another_database(token: &ChangeToken, here: DatabaseId) -> Error {
     Error::invalid(
-        "the token belongs to another database; a clone, or a database that was created again in \
-         the same place, has its own feed: begin without this token",
+        "the token or commit belongs to another database; a clone, or a database that was created \
+         again in the same place, has its own feed: begin without it",
     )
     .with("of", token.database)
     .with("here", here)
+}
+
+/// The token of the position after a commit, in log that begins at `wal`.
+fn after_commit(commit: CommitPlace, wal: WalId) -> ChangeToken {
+    let CommitPlace { database, timeline, seq } = commit;
+    ChangeToken { database, timeline, seq, wal, table: 0, row: 0 }
 }
 
 /// The newest manifest, and the start token of a feed without a consumer.
@@ -289,6 +298,12 @@ async fn place_of(objects: &Objects, since: &ChangesFrom) -> Result<(Arc<Manifes
             let seq = if let ChangesFrom::Seq(seq) = since { *seq } else { Seq::NONE };
             let token = ChangeToken::of(&state, LogPlace { seq, wal });
             Ok((state, token))
+        }
+        ChangesFrom::Commit(commit) => {
+            let state = newest_state(&objects.env, objects.limit).await?.1;
+            check_lives(&state)?;
+            let wal = oldest_wal(objects, &state).await?;
+            Ok((state, after_commit(*commit, wal)))
         }
         ChangesFrom::Checkpoint(name) => {
             let state = newest_state(&objects.env, objects.limit).await?.1;
@@ -438,7 +453,7 @@ async fn retainable(
     let (wal, certain) = (oldest_wal(objects, base).await?, base.oldest_certain());
     let before = match since {
         ChangesFrom::Oldest => (wal < certain.wal).then_some(LogPlace { seq: Seq::NONE, wal }),
-        ChangesFrom::Seq(_) => Some(LogPlace { wal, ..place }),
+        ChangesFrom::Seq(_) | ChangesFrom::Commit(_) => Some(LogPlace { wal, ..place }),
         // The commit refuses a position whose log is gone already.
         _ if place.wal < wal => return Ok((from, None)),
         _ => Some(place),
@@ -474,6 +489,10 @@ async fn begins(
         ChangesFrom::Seq(seq) => {
             let place = LogPlace { seq: *seq, wal: certain.wal };
             Ok((seen, HoldFrom::At(place), None))
+        }
+        ChangesFrom::Commit(commit) => {
+            let token = after_commit(*commit, certain.wal);
+            Ok((seen, HoldFrom::At(token.place()), Some(token)))
         }
         ChangesFrom::Checkpoint(checkpoint) => {
             let token = behind_checkpoint(objects, &seen, checkpoint).await?;
