@@ -406,29 +406,6 @@ fn a_cancelled_job_ends_without_effect() {
     assert!(finish.remove.is_empty() && finish.add.is_empty());
 }
 
-/// N3: a table was added to the destination, between the rows of one output.
-#[test]
-fn an_output_that_lies_over_a_new_table_is_cut() {
-    let mut chain = record(vec![job(1)]);
-    for range in &mut chain.jobs[0].ranges {
-        range.done = true;
-    }
-    chain.jobs[0].ranges[0].outputs = vec![table(70, [b"a", b"k"], [1, 50])];
-    let mut state = empty();
-    let slotted = table(80, [b"d", b"e"], [61, 61]);
-    let old = [table(10, [b"a", b"c"], [1, 9]), slotted, table(11, [b"g", b"z"], [1, 9])];
-    state.runs = vec![SortedRun { id: 6, tables: old.to_vec() }];
-    let cut = vec![(SstId(70), vec![Bytes::from_static(b"d")])];
-    assert_eq!(chain.jobs[0].recuts(&state), cut);
-    let names = vec![SstId(90), SstId(91)];
-    let (job, output) = (JobId(1), SstId(70));
-    apply(&mut chain, &Change::Reserve { epoch: EPOCH, job, output, names });
-    let parts = vec![table(90, [b"a", b"c"], [1, 50]), table(91, [b"g", b"k"], [1, 50])];
-    apply(&mut chain, &Change::Recut { epoch: EPOCH, job, output, parts });
-    assert_eq!(chain.jobs[0].recuts(&state), vec![]);
-    assert_eq!(chain.reservations()[0].outputs, vec![SstId(90), SstId(91)]);
-}
-
 #[test]
 fn a_table_that_is_gone_is_told() {
     let moved = Job { moves: vec![SstId(11)], ..job(1) };

@@ -65,29 +65,6 @@ pub enum Change {
         /// The finished units.
         finished: Vec<FinishedUnit>,
     },
-    /// The compactor replaces an output that overlaps the keys of another table (rule N3).
-    Recut {
-        /// Its epoch.
-        epoch: Epoch,
-        /// The job.
-        job: JobId,
-        /// The table that is replaced.
-        output: SstId,
-        /// The new tables, in ascending key order; their names were reserved by
-        /// [`Change::Reserve`].
-        parts: Vec<SstDescriptor>,
-    },
-    /// The compactor reserves names in a finished range, before a recut uploads tables under them.
-    Reserve {
-        /// Its epoch.
-        epoch: Epoch,
-        /// The job.
-        job: JobId,
-        /// The table that will be replaced: its range gets the names.
-        output: SstId,
-        /// The new names.
-        names: Vec<SstId>,
-    },
     /// The compactor cancels a job, which ends without effect. The workers notice it with their
     /// next change.
     Cancel {
@@ -223,11 +200,6 @@ impl Change {
             Change::Units { job, worker, finished, .. } => {
                 next.units(*job, *worker, finished, rules)
             }
-            Change::Recut { job, output, parts, .. } => next.recut(*job, *output, parts, rules),
-            Change::Reserve { job, output, names, .. } => {
-                next.range_of(*job, *output)?.reserved.extend(names);
-                Ok(())
-            }
             Change::Cancel { job, .. } => {
                 let job = next.job_mut(*job)?;
                 job.cancelled = true;
@@ -247,8 +219,6 @@ impl Change {
             Change::TakeOver { epoch }
             | Change::Start { epoch, .. }
             | Change::Units { epoch, .. }
-            | Change::Recut { epoch, .. }
-            | Change::Reserve { epoch, .. }
             | Change::Cancel { epoch, .. }
             | Change::Forget { epoch, .. } => Some(*epoch),
             Change::Claim { .. } | Change::Progress { .. } => None,
@@ -292,15 +262,6 @@ impl Change {
                 };
                 !finished.is_empty() && finished.iter().all(recorded)
             }
-            Change::Recut { job, output, parts, .. } => record.job(*job).is_some_and(|job| {
-                let all = || job.ranges.iter().flat_map(|range| &range.outputs);
-                !all().any(|table| table.id == *output)
-                    && parts.iter().all(|part| all().any(|table| table == part))
-            }),
-            Change::Reserve { job, names, .. } => record.job(*job).is_some_and(|job| {
-                let reserved = |name| job.ranges.iter().any(|one| one.reserved.contains(name));
-                names.iter().all(reserved)
-            }),
             Change::Cancel { job, .. } => record.job(*job).is_some_and(|job| job.cancelled),
             Change::Forget { jobs, .. } => gone(jobs),
         }
@@ -345,13 +306,6 @@ impl Compactions {
             return Err(ChangeRefusal::NoSuchJob { job: id });
         }
         job.ranges.get_mut(range).ok_or(ChangeRefusal::Invalid("the job has no such range"))
-    }
-
-    /// The range that contains `output`.
-    fn range_of(&mut self, id: JobId, output: SstId) -> Result<&mut JobRange, ChangeRefusal> {
-        let mut ranges = self.job_mut(id)?.ranges.iter_mut();
-        let range = ranges.find(|range| range.outputs.iter().any(|table| table.id == output));
-        range.ok_or(ChangeRefusal::Invalid("the job has no such output"))
     }
 
     fn claim(
@@ -407,21 +361,6 @@ impl Compactions {
             }
             range.claim = Some(Claim { worker, heartbeats });
         }
-        Ok(())
-    }
-
-    fn recut(
-        &mut self,
-        job: JobId,
-        output: SstId,
-        parts: &[SstDescriptor],
-        rules: Rules,
-    ) -> Answer {
-        let range = self.range_of(job, output)?;
-        let place = range.outputs.iter().position(|table| table.id == output);
-        let place = place.ok_or(ChangeRefusal::Invalid("the job has no such output"))?;
-        range.use_names(parts, rules)?;
-        range.outputs.splice(place..=place, parts.iter().cloned());
         Ok(())
     }
 }

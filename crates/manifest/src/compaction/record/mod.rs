@@ -25,7 +25,6 @@ use super::work::{KeyRange, Work};
 use crate::edit::{Conflict, FinishCompaction, Refusal};
 use crate::features::Carried;
 use crate::layer::Layer;
-use crate::span::Span;
 use crate::state::Manifest;
 use bytes::Bytes;
 use siltstone_base::{
@@ -261,28 +260,6 @@ impl Job {
         add.extend(self.outputs().cloned());
         add.sort_by(|left, right| left.first_visible().cmp(right.first_visible()));
         Ok(FinishCompaction { epoch, job, planned_on, remove, add, destination, retire })
-    }
-
-    /// Outputs that overlap a table which was added to the destination meanwhile, and the keys at
-    /// which to split them: rows below the key go to one table, rows from it on to another (rule
-    /// N3). If the commit was not refused, no output needs to be split.
-    #[must_use]
-    pub fn recuts(&self, state: &Manifest) -> Vec<(SstId, Vec<Bytes>)> {
-        let destination = Layer::Run(self.destination);
-        let inputs = self.inputs.iter().filter(|(layer, _)| *layer == destination);
-        let inputs: HashSet<SstId> = inputs.flat_map(|(_, names)| names.iter().copied()).collect();
-        let staying = state.layer(destination).unwrap_or_default();
-        let staying: Vec<&SstDescriptor> =
-            staying.iter().filter(|table| !inputs.contains(&table.id)).collect();
-        let outputs = self.ranges.iter().flat_map(|range| &range.outputs);
-        let over = outputs.filter_map(|output| {
-            let mine = Span::of(output);
-            let others = staying.iter().map(|table| Span::of(table));
-            let meets = others.filter(|span| span.meets(&mine));
-            let cuts: Vec<Bytes> = meets.map(|span| span.first().clone()).collect();
-            (!cuts.is_empty()).then_some((output.id, cuts))
-        });
-        over.collect()
     }
 }
 
