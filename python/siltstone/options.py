@@ -219,7 +219,8 @@ class Readers(_Group):
 
 
 class Writes(_Group):
-    """The options of large batches and transactions, for `Options.writes`."""
+    """The options of the WAL, large batches, ingest jobs and transactions, for
+    `Options.writes`."""
 
     __slots__ = ()
 

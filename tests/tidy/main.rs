@@ -4,6 +4,7 @@
 
 mod crates;
 mod effects;
+mod events;
 mod floors;
 mod house;
 mod mask;
@@ -105,6 +106,8 @@ laws! {
     object_names_parse: papers::object_names;
     /// README's list of missing features matches the refusals in the code.
     readme_names_what_is_not_built: unbuilt::unbuilt;
+    /// The documentation lists exactly the events that are logged.
+    log_events_are_documented: events::events;
     /// Every cited rule code is in rfcs/RULES.md, and every code there is cited.
     rule_codes_are_listed: |sources: &[Source]| rules::codes(&root(), sources);
     /// Sentences name their actor.

@@ -9,8 +9,6 @@ pub const DEFAULT_MAX_BATCH_BYTES: usize = 64 << 20;
 /// Largest `max_batch_bytes`: one WAL object contains a whole batch, is one PUT, and record lengths
 /// are four bytes. 1 GiB is below all three limits.
 pub const MAX_BATCH_BYTES: usize = 1 << 30;
-/// Operations in one batch: each takes a sequence number, counted in four bytes.
-pub const MAX_BATCH_OPS: usize = u32::MAX as usize;
 /// Largest `max_parallel_writes`. A fence skips that many ids, so the limit keeps gaps small.
 pub const MAX_PARALLEL_WRITES: u64 = 64;
 /// Largest manifest that is read: 100,000 tables of about 500 bytes, with a reserve.

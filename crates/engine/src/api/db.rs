@@ -279,8 +279,8 @@ impl Database {
         self.writer()?.accept(Arc::from(batch.as_bytes()), batch.ops())
     }
 
-    /// Writes a large batch without the memtable: builds tables of it, uploads them, and then
-    /// accepts the batch (RFC 0044). The option `writes.skip_memtable_bytes` sets the size from
+    /// Writes a large batch without the memtable: uploads the batch as one table, and then accepts
+    /// it (RFC 0044). The option `writes.skip_memtable_bytes` sets the size from
     /// which a batch is large. The future returns the commit; dropping it earlier writes nothing.
     ///
     /// Returns `None` if the batch is smaller, or has merge operands or range deletes. The caller

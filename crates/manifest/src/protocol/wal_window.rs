@@ -154,7 +154,8 @@ impl WalWindow {
         self.prefix
     }
 
-    /// Whether the outcome of everything sent is known and successful: required for a clean close.
+    /// Whether every object that was sent is committed. The explorer asks; the engine acts on
+    /// [`WindowEvent::Acknowledged`].
     #[must_use]
     pub fn is_settled(&self) -> bool {
         self.ended.is_none() && self.sent.is_empty()

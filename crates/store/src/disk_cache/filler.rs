@@ -318,7 +318,8 @@ impl Serving {
 }
 
 impl Drop for Serving {
-    /// A task that a runtime dropped, or that panicked, leaves the queue to the next one.
+    /// If the task is dropped or panics, the queued parts are discarded, and the next part that is
+    /// filled starts a new task.
     fn drop(&mut self) {
         if let Some(cache) = self.0.take() {
             let mut queue = cache.queue.lock();

@@ -41,7 +41,8 @@ struct EncryptedShared {
     loading: tokio::sync::Mutex<()>,
 }
 
-/// `store` with encryption if the options or the environment give a key, and all other options.
+/// The encryption keys from the options or the environment, if there are any, and all other
+/// options.
 ///
 /// # Errors
 /// Invalid for a key that cannot be read.

@@ -34,10 +34,6 @@ pub struct ProbeOptions {
 }
 
 impl ProbeOptions {
-    /// Default of [`ProbeOptions::rounds`].
-    pub const ROUNDS: u32 = 200;
-    /// Default of [`ProbeOptions::largest_object`]: an upload of three parts.
-    pub const LARGEST_OBJECT: u64 = 24 << 20;
     /// Smallest [`ProbeOptions::largest_object`].
     pub const LEAST_LARGEST_OBJECT: u64 = 1 << 10;
     /// Largest [`ProbeOptions::largest_object`]: the probe holds the object in memory.
