@@ -41,17 +41,17 @@ pub(super) const TABLE: &[OptionInfo] = &[
         OptionKind::Duration,
         0.0,
         3600.0,
-        "Longest time a write waits in memory before its WAL object is sent. Shorter loses \
-         less when the process is killed and costs more PUTs; a write that a caller \
-         waits for is sent at once.",
+        "Maximum time that a write waits in memory before its WAL object is sent. A shorter time \
+         loses less when the process is killed and costs more PUTs. A write that a caller waits \
+         for is sent immediately.",
     ),
     info(
         "flush_bytes",
         OptionKind::Bytes,
         1.0,
         GIB,
-        "Bytes of buffered writes that send a WAL object at once. An object holds at most four \
-         times as many, or one batch where that alone is larger: lower it for a link so slow that \
+        "Buffered writes of this size are sent immediately, as a WAL object. An object has at \
+         most four times this size, or one batch that is larger. Lower it for a link so slow that \
          16 MiB take minutes.",
     ),
     info(
@@ -59,16 +59,16 @@ pub(super) const TABLE: &[OptionInfo] = &[
         OptionKind::Count,
         1.0,
         MAX_PARALLEL_WRITES as f64,
-        "WAL objects in flight at a time. More hides a slow store's latency; a take-over skips \
-         as many WAL ids.",
+        "Maximum number of WAL objects in flight. A higher value hides the latency of a slow \
+         store; a take-over skips as many WAL ids.",
     ),
     info(
         "max_wal_puts_per_second",
         OptionKind::Rate,
         0.01,
         100_000.0,
-        "Ceiling on WAL PUTs per second, to bound their price; off by default. As an object holds \
-         four times `flush_bytes` at most, it bounds bytes as well.",
+        "Maximum rate of WAL PUTs, to limit their price; off by default. An object has at most \
+         four times `flush_bytes`, so the rate limits bytes as well.",
     ),
     info(
         "l0_sst_size_bytes",
@@ -82,26 +82,26 @@ pub(super) const TABLE: &[OptionInfo] = &[
         OptionKind::Duration,
         0.0,
         3600.0,
-        "Shortest time between two manifest commits of flushes; flushed tables wait in memory \
-         until then and go in together.",
+        "Minimum time between two manifest commits of flushes. Tables that are flushed meanwhile \
+         wait in memory and are committed together.",
     ),
     info(
         "max_memtable_bytes",
         OptionKind::Bytes,
         4096.0,
         64.0 * GIB,
-        "Bytes accepted but not yet in tables from which on writes wait (back-pressure). They are \
-         slowed from three quarters of it on. A reader holds as many of the log; where there is \
-         more it says Invalid.",
+        "Accepted bytes that are not in tables yet: at this limit writes wait (back-pressure), \
+         and from three quarters of it on they are slowed. A reader holds at most as many bytes \
+         of the log; if there are more, it raises Invalid.",
     ),
     info(
         "manifest_poll_interval",
         OptionKind::Duration,
         0.001,
         3600.0,
-        "How often a reader looks for newer data, and a writer under load looks whether it was \
-         fenced. None: every second; a reader that has found nothing for a minute looks after a \
-         twentieth of the time without a change, from 4.5 to 45 seconds, until it finds one.",
+        "How often a reader looks for newer data, and a writer under load checks whether it was \
+         fenced. None: every second; after a minute without new data, a reader waits a twentieth \
+         of the time without a change, from 4.5 to 45 seconds, until it finds one.",
     ),
     info(
         "reader_lease",
@@ -109,103 +109,104 @@ pub(super) const TABLE: &[OptionInfo] = &[
         0.0,
         1.0,
         "Whether a reader leases the tables that it reads, so that no collector deletes them. \
-         Readers share leases: one of them renews each half of a lease's life. Without a lease \
-         nothing is written, and a scan whose table was collected raises Expired.",
+         Readers share leases: at each half of a lease's life one of them renews it. A reader \
+         without a lease writes nothing, and its scan raises Expired if a table was collected.",
     ),
     info(
         "readers.checkpoint_lifetime",
         OptionKind::Duration,
         0.001,
         31_536_000.0,
-        "Longest life of a lease on one state, which long scans and databases at rest use. More \
-         than twice manifest_poll_interval. Leases on what changes last four poll intervals, \
-         from 20 seconds to a minute, and never longer than this.",
+        "Maximum life of a lease on one state; long scans and idle databases use such leases. \
+         More than twice manifest_poll_interval. Leases on a changing state last four poll \
+         intervals, from 20 seconds to a minute, and never longer than this.",
     ),
     info(
         "readers.max_staleness",
         OptionKind::Duration,
         0.001,
         31_536_000.0,
-        "How old what a following reader reads may be: a read that comes longer after the last \
-         look that found everything durable looks first, with four requests, and raises what that \
-         raises. None: no bound.",
+        "Maximum staleness of a following reader. If its last complete refresh is older, a read \
+         refreshes first, with four requests, and raises any error of that refresh. None: no \
+         bound.",
     ),
     info(
         "readers.follow_restores",
         OptionKind::Bool,
         0.0,
         1.0,
-        "Whether a following reader continues with the restored state after a restore. Otherwise \
-         it ends there, so that no caller goes back in time unnoticed.",
+        "Whether a following reader continues with the restored state after a restore. If not, \
+         the reader ends, so that no caller goes back in time unnoticed.",
     ),
     info(
         "max_batch_bytes",
         OptionKind::Bytes,
         1024.0,
         MAX_BATCH_BYTES as f64,
-        "Largest batch. A batch is atomic and lies in one WAL object.",
+        "Maximum size of a batch. A batch is atomic and is stored in one WAL object.",
     ),
     info(
         "writes.wal_enabled",
         OptionKind::Bool,
         0.0,
         1.0,
-        "Whether writes go to the WAL. Off, for a database that is only filled: rows are written \
-         once, as tables, and a write is durable once its memtable is flushed. A wait for \
-         durability flushes at once; a crash loses what was not flushed. Such a writer takes no \
-         loads and ingest jobs, and its rows are not in the change feed.",
+        "Whether writes go to the WAL. Turn it off for a database that is only filled: rows are \
+         written once, as tables, and a write is durable once its memtable is flushed. A wait for \
+         durability flushes immediately; a crash loses what was not flushed. Such a writer \
+         accepts no loads and ingest jobs, and its rows are not in the change feed.",
     ),
     info(
         "writes.skip_memtable_bytes",
         OptionKind::Bytes,
         1.0,
         MAX_BATCH_BYTES as f64,
-        "Bytes from which on a batch is uploaded as a table before it is accepted: the log names \
-         that, and the memtable holds nothing of it, so each byte is written once instead of \
-         twice. The write waits for the upload. Batches with merge operands or range deletes, and \
-         those of transactions, go through the memtable. None: all do.",
+        "A batch of at least this size is uploaded as a table before it is accepted. The log \
+         refers to the table and the memtable is bypassed, so each byte is written once instead \
+         of twice. The write waits for the upload. Batches with merge operands or range deletes, \
+         and those of transactions, always go through the memtable. None: all batches do.",
     ),
     info(
         "writes.ingest_poll_interval",
         OptionKind::Duration,
         0.001,
         86_400.0,
-        "How often a writer that does nothing else looks for ingest jobs that other processes ask \
-         for, with one request; one that writes finds them within a second. None: never, so they \
-         wait for its next write.",
+        "How often an idle writer looks for ingest jobs that other processes request, with one \
+         request. A writer that writes finds them within a second. None: never, so they wait for \
+         its next write.",
     ),
     info(
         "writes.transaction_window_bytes",
         OptionKind::Bytes,
         262_144.0,
         64.0 * GIB,
-        "Memory for the keys that were written since the oldest open transaction began; where none \
-         is open, none is taken. Over it the oldest are forgotten, and a transaction that began \
-         before them gets Conflict if it commits writes.",
+        "Memory for the keys that were written since the oldest open transaction began; none is \
+         used while no transaction is open. Above it the oldest keys are forgotten, and a \
+         transaction that began before them raises Conflict if it commits writes.",
     ),
     info(
         "block_bytes",
         OptionKind::Bytes,
         64.0,
         16_777_216.0,
-        "Target size of a block of a table: the unit of cold reads and of the block cache.",
+        "Target size of a block of a table: the unit of uncached reads and of the block cache.",
     ),
     info(
         "compression",
         OptionKind::Text,
         0.0,
         0.0,
-        "Codec of the blocks of new tables: none, lz4 or zstd. Every block says its own, so it \
-         may change from one opening to the next. None: lz4 in an object store, where half the \
-         bytes are half the time and the money; none in a folder and in memory, where a block \
-         that is not cached costs less to copy than to unpack.",
+        "Codec of the blocks of new tables: none, lz4 or zstd. Each block names its codec, so the \
+         option may change from one opening to the next. Default: lz4 in an object store, where \
+         half the bytes take half the time and the money; none in a folder and in memory, where \
+         an uncached block costs less to copy than to decompress.",
     ),
     info(
         "filter_bits_per_key",
         OptionKind::Count,
         0.0,
         64.0,
-        "Bloom filter bits per key of new tables; 10 let about 1 % of absent keys through.",
+        "Bloom filter bits per key of new tables; with 10, about 1 % of absent keys pass the \
+         filter.",
     ),
     info("block_cache_bytes", OptionKind::Bytes, 0.0, 1024.0 * GIB, "Memory for decoded blocks."),
     info(
@@ -221,16 +222,16 @@ pub(super) const TABLE: &[OptionInfo] = &[
         0.0,
         0.0,
         "Folder on a local disk that caches parts of tables of object stores, as they are stored. \
-         Handles and processes may share it, and it survives restarts. Its files can be read by \
-         this user alone. It is not used for databases in folders and in memory. None: no cache.",
+         Handles and processes may share it, and it survives restarts. Only this user can read \
+         its files. It is not used for databases in folders and in memory. None: no cache.",
     ),
     info(
         "disk_cache_bytes",
         OptionKind::Bytes,
         4_194_304.0,
         65536.0 * GIB,
-        "Bytes that the folder of the disk cache may take; parts that were used longest ago go \
-         first. Each further process that writes to the folder may add a 64th for a while. None: \
+        "Maximum size of the folder of the disk cache; the least recently used parts are removed \
+         first. Each further process that writes to the folder may temporarily add a 64th. None: \
          16 GiB.",
     ),
     info(
@@ -240,69 +241,70 @@ pub(super) const TABLE: &[OptionInfo] = &[
         0.0,
         "Keys whose tables the disk cache keeps whole: \"all\", or the bounds of a range. The \
          handle fetches these tables in the background, and then the new tables of each \
-         compaction and flush, as far as they fit in disk_cache_bytes. None: the cache keeps what \
-         was read.",
+         compaction and flush, as far as they fit in disk_cache_bytes. None: the cache keeps \
+         parts that were read.",
     ),
     info(
         "read_durable_only",
         OptionKind::Bool,
         0.0,
         1.0,
-        "Whether this writer's reads, scans and snapshots see only what is durable; by default \
-         they see everything accepted.",
+        "Whether this writer's reads, scans and snapshots see only durable writes; by default \
+         they see all accepted writes.",
     ),
     info(
         "embedded_compactor",
         OptionKind::Bool,
         0.0,
         1.0,
-        "Whether the writer compacts in the background, in its own process. Off, tables pile \
-         up in L0 until compact() is called or another compactor comes; writes wait once there are \
-         l0_max_ssts.",
+        "Whether the writer compacts in the background, in its own process. If off, tables \
+         accumulate in L0 until compact() is called or another compactor runs; writes wait once \
+         there are l0_max_ssts.",
     ),
     info(
         "embedded_gc",
         OptionKind::Bool,
         0.0,
         1.0,
-        "Whether the writer deletes unreferenced objects in the background. Off, \
-         garbage stays until `gc` or `run-gc` is called.",
+        "Whether the writer deletes unreferenced objects in the background. If off, garbage stays \
+         until `gc` or `run-gc` is called.",
     ),
     info(
         "gc.interval",
         OptionKind::Duration,
         0.001,
         31_536_000.0,
-        "Time between two looks for garbage. A look costs the writer nothing, and a collector \
-         without a writer five requests; a round is some twenty and the deletes.",
+        "Time between two checks for garbage. A check costs the writer no request, and a \
+         collector without a writer five; a round costs some twenty, and the deletes.",
     ),
     info(
         "gc.min_age",
         OptionKind::Duration,
         0.0,
         31_536_000.0,
-        "Grace period: what was stored, or superseded, later than this ago by the store's \
-         clock is not collected. Nothing that anybody names depends on it; it gives readers \
-         without a checkpoint time to finish, and people time to look at older manifests.",
+        "Grace period: objects that were stored, or superseded, more recently than this by the \
+         store's clock are not collected. Referenced objects are never deleted, for any value. \
+         The period gives readers without a checkpoint time to finish, and people time to look at \
+         older manifests.",
     ),
     info(
         "gc.max_garbage_bytes",
         OptionKind::Bytes,
         0.0,
         1024.0 * GIB,
-        "Bytes of garbage in tables and the WAL from which on the writer's collector frees the \
-         oldest though they are younger than gc.min_age. By default a quarter of the tables' \
-         bytes, at least 256 MiB. Less keeps a disk emptier; a reader without a checkpoint that \
-         is slower than so much is written begins again at the newest version, or gets Expired.",
+        "Bytes of garbage in tables and the WAL above which the writer's collector frees the \
+         oldest even if they are younger than gc.min_age. Default: a quarter of the tables' \
+         bytes, at least 256 MiB. A lower value keeps a disk emptier. A reader without a lease or \
+         checkpoint that falls behind by this much restarts at the newest version, or raises \
+         Expired.",
     ),
     info(
         "gc.db_delete_grace",
         OptionKind::Duration,
         0.0,
         315_360_000.0,
-        "For so long after a soft destroy everything is left as it is; then, once no checkpoint \
-         and no lease is left either, a collector removes the database. A destroy that is not \
-         soft does not wait.",
+        "Grace period of a soft destroy. After it, a collector deletes the database once no \
+         checkpoint or lease remains. A destroy that is not soft does not wait.",
     ),
     info(
         "compactors.poll_interval",
@@ -310,24 +312,25 @@ pub(super) const TABLE: &[OptionInfo] = &[
         0.001,
         3600.0,
         "How often a compactor in a process of its own looks for a newer manifest, and a worker \
-         for work. While there is none the pause grows to eight times as much. A writer's own \
-         compactor goes by both to tell when the one that stopped it is dead.",
+         for work. While there is none, the interval grows to eight times this. A writer's own \
+         compactor uses this and compactors.worker_timeout to detect that the compactor that \
+         replaced it is dead.",
     ),
     info(
         "compactors.worker_timeout",
         OptionKind::Duration,
         0.01,
         86_400.0,
-        "A range of a compaction whose worker gave no sign of life for so long is taken by \
-         another; signs are given three times as often. Shorter loses less time to a dead \
-         worker, longer costs fewer requests.",
+        "If the worker of a range of a compaction sends no heartbeat for this time, another \
+         worker takes the range; heartbeats are sent three times as often. A shorter time loses \
+         less to a dead worker, a longer one costs fewer requests.",
     ),
     info(
         "deadline",
         OptionKind::Duration,
         0.001,
         86_400.0,
-        "Longest time a call may take before it raises Timeout. A write whose wait timed out \
-         goes on, and may still become durable.",
+        "Maximum duration of a call before it raises Timeout. A write whose wait timed out \
+         continues, and may still become durable.",
     ),
 ];

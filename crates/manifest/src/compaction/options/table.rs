@@ -76,135 +76,139 @@ impl CompactionOptions {
             ("compaction_scheduler", OptionKind::Name),
             (0.0, 0.0),
             false,
-            "Who chooses what is compacted: tiered writes least, lazy_leveled keeps one large run \
-             and so reads fewer and takes the least space, time_window keeps rows together that \
-             age together and drops them unread.",
+            "Compaction strategy: tiered writes least; lazy_leveled keeps one large run, so reads \
+             visit fewer runs and space is least; time_window keeps rows of the same age together \
+             and drops them unread.",
         ),
         line(
             ("l0_compaction_threshold_ssts", OptionKind::Count),
             (1.0, 1000.0),
             false,
-            "L0 is compacted when it has more layers than this. Fewer cost reads less and \
-             compaction more.",
+            "L0 is compacted when it has more layers than this. A lower value speeds up reads and \
+             costs compaction I/O.",
         ),
         line(
             ("l0_max_ssts", OptionKind::Count),
             (2.0, 2000.0),
             false,
-            "Layers of L0 from which on writes wait for compaction; more than \
-             l0_compaction_threshold_ssts. They are slowed from half way between the two on.",
+            "At this number of layers in L0 writes wait for compaction; more than \
+             l0_compaction_threshold_ssts. Writes are slowed from half way between the two on.",
         ),
         line(
             ("max_pending_compaction_bytes", OptionKind::Bytes),
             (1.0, 1024.0 * 1024.0 * GIB),
             true,
-            "Bytes that wait to be compacted from which on writes wait; they are slowed from half \
-             of it on. None by default: the one merge of a large last run may be all of them.",
+            "At this number of bytes that wait to be compacted, writes wait; from half of it on \
+             they are slowed. None, the default: no limit, because one merge of a large last run \
+             may have all bytes.",
         ),
         line(
             ("max_compactions", OptionKind::Count),
             (1.0, 64.0),
             false,
-            "Compactions under way at once. From 2 on one place is kept for L0.",
+            "Maximum number of concurrent compactions. From 2 on, one place is kept for L0.",
         ),
         line(
             ("compaction_ranges", OptionKind::Count),
             (1.0, 256.0),
             true,
-            "Key ranges of one compaction that are merged at once, each on a core and with some \
-             64 MiB of memory. None: as many as the process has cores, and where they are several \
-             and the store is a local folder twice as many.",
+            "Key ranges of one compaction that are merged concurrently, each on a core and with \
+             some 64 MiB of memory. None: one per core of the process; on several cores and in a \
+             local folder, two per core.",
         ),
         line(
             ("compaction_bytes_per_second", OptionKind::Bytes),
             (65_536.0, 64.0 * GIB),
             true,
-            "Bytes that all compactions of the process together read and write a second, at most. \
-             Less leaves more of disk and network to reads and writes; too little, and L0 grows \
-             until writes wait. None: no limit.",
+            "Maximum bytes per second that all compactions of the process read and write \
+             together. A lower value leaves more of disk and network to reads and writes; if it \
+             is too low, L0 grows until writes wait. None: no limit.",
         ),
         line(
             ("level_compaction_threshold_runs", OptionKind::Count),
             (2.0, 1000.0),
             false,
-            "A level is compacted when it has more runs than this; also how many times larger \
-             the runs of the next level are. More runs cost reads more and writes less.",
+            "A level is compacted when it has more runs than this; also the ratio between the \
+             sizes of runs of one level and the next. More runs slow down reads and save \
+             compaction I/O.",
         ),
         line(
             ("level_max_runs", OptionKind::Count),
             (3.0, 2000.0),
             false,
-            "Nothing is compacted into a level that has this many runs; more than \
+            "No data is compacted into a level that has this many runs; more than \
              level_compaction_threshold_runs.",
         ),
         line(
             ("max_total_runs", OptionKind::Count),
             (1.0, 10_000.0),
             true,
-            "Runs there may be in all before neighbours are merged. None is the scheduler's own: \
-             no bound (tiered), 12 (lazy_leveled), 32 (time_window).",
+            "Maximum number of runs; above it, neighbours are merged. None: the default of the \
+             scheduler: no limit (tiered), 12 (lazy_leveled), 32 (time_window).",
         ),
         line(
             ("max_space_amplification", OptionKind::Ratio),
             (1.01, 1000.0),
             true,
-            "All bytes may come to this many times those of the last layer before everything is \
-             merged into it. None is the scheduler's own: 1.5 in a local folder, once more than \
-             two tables of L0 lie above the last layer, and no bound elsewhere (tiered), 1.25 \
-             (lazy_leveled), no bound (time_window).",
+            "Maximum ratio of all bytes to those of the last layer; above it, all layers are \
+             merged. None: the default of the scheduler: 1.5 in a local folder, once more than \
+             two tables of L0 lie above the last layer, and no limit elsewhere (tiered), 1.25 \
+             (lazy_leveled), no limit (time_window).",
         ),
         line(
             ("tombstone_percent", OptionKind::Count),
             (1.0, 100.0),
             false,
-            "A table of a run with 4096 tombstones or more, which make up this share of its \
-             entries, is merged to the bottom, so that scans over deleted ranges stay fast.",
+            "A table of a run is merged to the bottom if it has at least 4096 tombstones and they \
+             are at least this share of its entries, so that scans over deleted ranges stay fast.",
         ),
         line(
             ("windows.by", OptionKind::Name),
             (0.0, 0.0),
             false,
-            "time_window: whether the first bytes of the key tell a window or the expiry.",
+            "time_window: whether the first bytes of the key or the expiry determines the window \
+             of a row.",
         ),
         line(
             ("windows.length", OptionKind::Duration),
             (0.001, 3.2e9),
             false,
-            "time_window by expiry: length of a window. Rows of one are dropped together, so a \
-             longer one keeps expired rows longer and leaves fewer runs.",
+            "time_window by expiry: length of a window. Rows of a window are dropped together, so \
+             a longer window keeps expired rows longer and makes fewer runs.",
         ),
         line(
             ("windows.prefix_bytes", OptionKind::Count),
             (1.0, 1024.0),
             false,
-            "time_window by key: how many first bytes of the key tell a window.",
+            "time_window by key: number of first bytes of the key that determine the window.",
         ),
         line(
             ("windows.keep", OptionKind::Count),
             (1.0, 1e9),
             true,
-            "time_window by key: only so many of the newest windows are kept; older ones are \
-             deleted for good. None keeps all.",
+            "time_window by key: number of newest windows that are kept; older ones are deleted \
+             permanently. None: all are kept.",
         ),
         line(
             ("windows.max_runs", OptionKind::Count),
             (1.0, 1000.0),
             false,
-            "time_window: runs that the rows of one window may lie in before they are merged.",
+            "time_window: maximum number of runs with rows of one window; above it, they are \
+             merged.",
         ),
         line(
             ("target_sst_bytes", OptionKind::Bytes),
             (65_536.0, 64.0 * GIB),
             false,
-            "Size at which a table that compaction writes ends. Larger ones are fewer objects; \
-             smaller ones lose less when a job is interrupted.",
+            "Size at which a table that compaction writes ends. Larger tables are fewer objects; \
+             smaller tables lose less when a job is interrupted.",
         ),
         line(
             ("min_move_bytes", OptionKind::Bytes),
             (0.0, 64.0 * GIB),
             false,
             "A table that shares keys with no other is moved unread, unless it is smaller than \
-             this and has neighbours to merge it with.",
+             this and has neighbours to merge with.",
         ),
     ];
 
