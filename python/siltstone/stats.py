@@ -338,20 +338,25 @@ class Stats:
     storage_price_per_month: float
     """Price of storing the tables for a month at the rates of S3 Standard, in US dollars."""
     compaction_log: tuple[Compaction, ...]
-    """The last compactions in the process of this writer, oldest first: at most 64. No figure."""
+    """The last compactions in the process of this writer, oldest first: at most 64. Not part of iteration,
+    `metrics()` or `to_prometheus()`."""
     latencies: tuple[Histogram, ...]
     """Durations of durable writes, reads and requests. The figures that end in `_p50` and `_p99`
-    are quantiles of them. No figure."""
+    are quantiles of them. Not part of iteration, `metrics()` or `to_prometheus()`."""
     compaction_error: str | None
     """Reason why the process of this writer does not compact: the error of its last compaction, or
-    another compactor that has taken over. No figure."""
+    another compactor that has taken over. Not part of iteration, `metrics()` or
+    `to_prometheus()`."""
     gc_error: str | None
-    """Error of the last round of this writer's collector, which is tried again. No figure."""
+    """Error of the last round of this writer's collector, which is tried again. Not part of
+    iteration, `metrics()` or `to_prometheus()`."""
     refresh_error: str | None
-    """Error of the last refresh of a following reader, which is tried again. No figure."""
+    """Error of the last refresh of a following reader, which is tried again. Not part of
+    iteration, `metrics()` or `to_prometheus()`."""
     ended: str | None
     """Reason why the handle has ended: the writer was fenced, the log of the reader has a hole, or
-    the database is gone. Every call raises it. No figure."""
+    the database is gone. Every call raises it. Not part of iteration, `metrics()` or
+    `to_prometheus()`."""
 
     def __iter__(self) -> Iterator[Figure]:
         for name, group, unit, meaning, grows in _TABLE:

@@ -167,7 +167,7 @@ def test_stats_are_documented_alike_in_rust_and_python() -> None:
         "refresh_error",
         "ended",
     }
-    assert all(said.pop(name).endswith("No figure.") for name in beside)
+    assert all(said.pop(name).endswith("`to_prometheus()`.") for name in beside)
     assert {name: " ".join(text.split()) for name, text in said.items()} == {
         name: meaning for name, _, _, meaning, _ in _native.stat_table()
     }
