@@ -163,7 +163,7 @@ fn equal_keys_are_refused_in_files_and_in_memory() {
             assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
             let (text, key) = (error.to_string(), String::from_utf8(key(first)).unwrap());
             let told =
-                [format!("key: {key}"), format!("row: {first},"), format!("and row: {second}")];
+                [format!("key: {key}"), format!("row: {first},"), format!("other row: {second}")];
             assert!(told.iter().all(|told| text.contains(told.as_str())), "{text}");
             // Running work ends by itself.
             env.clock.sleep(Duration::from_secs(1)).await;
@@ -226,10 +226,10 @@ fn what_is_refused_names_its_row() {
     let unsorted: &[(&[u8], &str)] = &[(b"a", "12345678"), (b"c", "12345678"), (b"b", "3")];
     told(&refused(true, 1 << 20, unsorted), &["ascending", "row: 2", "key: b"]);
     let equal: &[(&[u8], &str)] = &[(b"a", "1"), (b"b", "2"), (b"b", "3")];
-    told(&refused(true, 1 << 20, equal), &["same key", "key: b", "row: 1", "and row: 2"]);
+    told(&refused(true, 1 << 20, equal), &["same key", "key: b", "row: 1", "other row: 2"]);
     let equal: &[(&[u8], &str)] = &[(b"b", "1"), (b"c", "2"), (b"a", "3"), (b"b", "4")];
     for memory_bytes in [1 << 20, 0] {
-        let texts = ["same key", "key: b", "row: 0", "and row: 3"];
+        let texts = ["same key", "key: b", "row: 0", "other row: 3"];
         told(&refused(false, memory_bytes, equal), &texts);
     }
     let empty: &[(&[u8], &str)] = &[(b"a", "1"), (b"", "2")];

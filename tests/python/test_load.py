@@ -115,7 +115,7 @@ def pair(keys: list[bytes]) -> pa.Table:
         (pa.table({"key": [1], "value": [b"a"]}), {}, TypeError, "key: .*Int64"),
         (pair([b"a", b"c", b"b"]), {"sorted": True}, siltstone.Invalid, r"row: 2.*key: b"),
         (pair([b"a", b"b", b"b"]), {"sorted": True}, siltstone.Invalid, r"key: b.*row: 1"),
-        (pair([b"b", b"a", b"b"]), {}, siltstone.Invalid, r"key: b.*row: 0.*and row: 2"),
+        (pair([b"b", b"a", b"b"]), {}, siltstone.Invalid, r"key: b.*row: 0.*other row: 2"),
         (pair([b"a", b""]), {}, siltstone.Invalid, "row: 1"),
         (pair([b"a"]), {"duplicates": "first"}, siltstone.Invalid, "duplicates"),
         (pair([b"a"]), {"memory_bytes": 1}, siltstone.Invalid, "memory_bytes"),

@@ -192,10 +192,10 @@ def test_disorder_names_both_rows() -> None:
         writer.add(key, b"")
     with pytest.raises(siltstone.Invalid, match="ascending") as refused:
         writer.add(b"b", b"")
-    assert refused.value.context == {"row": "2", "is before row": "1"}
+    assert refused.value.context == {"row": "2", "previous row": "1"}
     with pytest.raises(siltstone.Invalid, match="same key") as refused:
         writer.add(b"c", b"")
-    assert refused.value.context == {"row": "1", "and row": "2"}
+    assert refused.value.context == {"row": "1", "other row": "2"}
     writer.add(b"d", b"")
     assert writer.finish().rows == 3
 
@@ -205,7 +205,7 @@ def test_equal_keys_are_named_at_the_end(tmp_path: Path) -> None:
     writer.add_many([b"a", b"b", b"c", b"b"], [b""] * 4)
     with pytest.raises(siltstone.Invalid, match="same key") as refused:
         writer.finish()
-    assert refused.value.context == {"row": "1", "and row": "3"}
+    assert refused.value.context == {"row": "1", "other row": "3"}
     assert names(tmp_path) == []
 
 
@@ -253,7 +253,7 @@ def test_equal_keys_of_two_runs_are_found(tmp_path: Path) -> None:
     writer.add(b"00003", b"")
     with pytest.raises(siltstone.Invalid, match="same key") as refused:
         writer.finish()
-    assert refused.value.context == {"row": "3", "and row": "20001"}
+    assert refused.value.context == {"row": "3", "other row": "20001"}
     assert names(tmp_path) == ["scratch"]
     assert list(scratch.iterdir()) == []
 

@@ -157,7 +157,7 @@ class _Rows:
 
     def _placed(self, error: siltstone.Invalid) -> siltstone.Invalid:
         """Returns the error of a load with the files of the rows that it names."""
-        rows = [error.context.get(name) for name in ("row", "and row")]
+        rows = [error.context.get(name) for name in ("row", "other row")]
         places = [self._place(int(row)) for row in rows if row is not None and row.isdecimal()]
         if not places:
             return error

@@ -3,7 +3,7 @@
 
 use super::sorter::Sorter;
 use super::spare::SpareBuffers;
-use super::writer::{Duplicates, PushResult};
+use super::writer::{Duplicates, PushResult, equal_keys};
 use crate::options::Options;
 use bytes::Bytes;
 use futures::FutureExt;
@@ -328,11 +328,4 @@ impl OpenPart {
         self.upload.finish().await?;
         Ok(SstDescriptor { job: Some(job), ..descriptor })
     }
-}
-
-fn equal_keys(before: Seq, now: Seq) -> Error {
-    let text = "two rows have the same key, which duplicates=\"error\" refuses; another \
-                value selects the row that counts";
-    let (first, second) = (before.min(now).minus(1), before.max(now).minus(1));
-    Error::invalid(text).with("row", first).with("and row", second)
 }

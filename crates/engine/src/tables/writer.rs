@@ -247,16 +247,27 @@ impl LastRow {
     }
 }
 
+/// The text for equal keys that are refused. The option has one name in all languages.
+const EQUAL_KEYS: &str = "two rows have the same key; remove one of them, or choose another value \
+                          than duplicates=\"error\"";
+
 /// Converts a position that is counted from 1 to a row that is counted from 0.
 fn row(seq: Seq) -> u64 {
     seq.minus(1).get()
 }
 
-fn equal_keys(before: Seq, now: Seq) -> Error {
-    let text = "two rows have the same key, which duplicates=\"error\" refuses; another \
-                value selects the row that counts";
-    let (first, second) = (before.min(now), before.max(now));
-    Error::invalid(text).with("row", row(first)).with("and row", row(second))
+/// The error for two rows with equal keys, at these positions.
+pub(super) fn equal_keys(before: Seq, now: Seq) -> Error {
+    named_twice(Error::invalid(EQUAL_KEYS), row(before), row(now))
+}
+
+/// As [`equal_keys`], with the key and with rows that are counted from 0.
+pub(super) fn equal_keys_of_load(key: &[u8], before: u64, now: u64) -> Error {
+    named_twice(Error::invalid(EQUAL_KEYS).with("key", key.escape_ascii()), before, now)
+}
+
+fn named_twice(error: Error, before: u64, now: u64) -> Error {
+    error.with("row", before.min(now)).with("other row", before.max(now))
 }
 
 fn finished() -> Error {
@@ -269,9 +280,9 @@ impl Output {
         let before = self.held.seq;
         if !before.is_none() && entry.key <= self.held.key.as_slice() {
             if entry.key < self.held.key.as_slice() {
-                let text = "rows must come in ascending order of their keys; sort=True sorts them";
+                let text = "rows must come in ascending order of their keys, except with sort=True";
                 let error = Error::invalid(text).with("row", row(entry.seq));
-                return Err(error.with("is before row", row(before)));
+                return Err(error.with("previous row", row(before)));
             }
             if duplicates == Duplicates::Refuse {
                 return Err(equal_keys(before, entry.seq));

@@ -2,8 +2,8 @@
 //! made into a table separately.
 
 use super::making::{FillResult, Target};
-use super::{Maker, RowBatch, equal_keys};
-use crate::tables::writer::Duplicates;
+use super::{Maker, RowBatch};
+use crate::tables::writer::{Duplicates, equal_keys_of_load};
 use futures::future::try_join_all;
 use siltstone_base::entry::check_key;
 use siltstone_base::prefix::{head, shared_prefix};
@@ -311,7 +311,7 @@ impl SortedPart {
             && key == same
         {
             if *duplicates == Duplicates::Refuse {
-                return Err(equal_keys(key, before, number));
+                return Err(equal_keys_of_load(key, before, number));
             }
             *next += 1;
         }

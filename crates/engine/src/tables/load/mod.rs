@@ -503,14 +503,6 @@ impl fmt::Debug for Loader {
 /// A read of missing blocks.
 type Lacks<'a> = BoxFuture<'a, Result<()>>;
 
-/// The error of two rows with equal keys that are refused. Rows are counted from 0.
-fn equal_keys(key: &[u8], before: u64, now: u64) -> Error {
-    let text = "two rows have the same key, which duplicates=\"error\" refuses; another \
-                value selects the row that counts";
-    let error = Error::invalid(text).with("key", key.escape_ascii());
-    error.with("row", before.min(now)).with("and row", before.max(now))
-}
-
 /// The sequence number of a row in a run, counted from 1.
 fn numbered(row: u64) -> Seq {
     Seq(row + 1)

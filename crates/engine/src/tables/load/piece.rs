@@ -1,8 +1,8 @@
 //! Ordered rows, split into pieces of one table each.
 
+use super::RowBatch;
 use super::making::{FillResult, Target};
-use super::{RowBatch, equal_keys};
-use crate::tables::writer::Duplicates;
+use crate::tables::writer::{Duplicates, equal_keys_of_load};
 use siltstone_base::entry::check_key;
 use siltstone_base::{Error, Result};
 use std::ops::Range;
@@ -135,9 +135,9 @@ impl Ordered {
 
 fn not_after(key: &[u8], number: u64, before: &[u8]) -> Error {
     if key == before {
-        return equal_keys(key, number.saturating_sub(1), number);
+        return equal_keys_of_load(key, number.saturating_sub(1), number);
     }
-    let text = "rows must come in ascending order of their keys with sorted=True; without \
-                it they are sorted";
+    let text = "rows must come in ascending order of their keys with sorted=True, and \
+                are sorted without it";
     Error::invalid(text).with("row", number).with("key", key.escape_ascii())
 }

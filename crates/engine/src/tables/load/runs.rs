@@ -4,12 +4,12 @@
 use super::heap::{CutHeap, Heap, HeapPart, SortedPart, both, cut};
 use super::kept::{KeptCursor, KeptRun, forward_only};
 use super::making::{FillResult, Target};
-use super::{Lacks, Maker, WAITING, equal_keys, numbered};
+use super::{Lacks, Maker, WAITING, numbered};
 use crate::options::Options;
 use crate::readahead::inputs::{InputCursor, Inputs, PrefetchBytes};
 use crate::tables::sorter::run_options;
 use crate::tables::table::TableFile;
-use crate::tables::writer::Duplicates;
+use crate::tables::writer::{Duplicates, equal_keys_of_load};
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::channel::oneshot;
@@ -367,7 +367,7 @@ impl RunRange {
                 match self.duplicates {
                     Duplicates::Refuse => {
                         let (now, before) = (entry.seq.minus(1).get(), self.last.minus(1).get());
-                        return Err(equal_keys(entry.key, before, now));
+                        return Err(equal_keys_of_load(entry.key, before, now));
                     }
                     Duplicates::KeepLast => continue,
                 }
