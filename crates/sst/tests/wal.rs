@@ -17,8 +17,8 @@ use siltstone_base::{
     UnixMillis, WalId,
 };
 use siltstone_sst::wal::{
-    CutInfo, WAL_HEAD_BYTES, WAL_RECORD_HEAD_BYTES, WalBody, WalBrings, WalBuilder, WalIngest,
-    WalRecord, decode, encode_fence,
+    CutInfo, WAL_HEAD_BYTES, WAL_RECORD_HEAD_BYTES, WalBody, WalBuilder, WalIngest,
+    WalIngestContent, WalRecord, decode, encode_fence,
 };
 
 const OBJECT: ObjectId = ObjectId(0x0b);
@@ -297,8 +297,8 @@ fn an_ingest_comes_back_and_ends_its_object() {
     let mut builder = WalBuilder::new();
     builder.push_batch(Seq(9), batch.ops(), batch.as_bytes());
     let digest = Bytes::from_static(b"what it brings");
-    let brings = WalBrings::Job { job: JobId(77), digest };
-    let ingest = WalIngest { first_seq: Seq(10), numbers: 3, brings };
+    let content = WalIngestContent::Job { job: JobId(77), digest };
+    let ingest = WalIngest { first_seq: Seq(10), numbers: 3, content };
     builder.push_ingest(&ingest);
     assert_eq!((builder.first_seq(), builder.last_seq()), (Seq(9), Seq(12)));
     let sent = CutInfo { durable: WalId(4), ..CutInfo::default() };
@@ -309,8 +309,8 @@ fn an_ingest_comes_back_and_ends_its_object() {
 }
 
 fn tables(numbers: u32, tables: &'static [u8]) -> WalIngest {
-    let brings = WalBrings::Tables(Bytes::from_static(tables));
-    WalIngest { first_seq: Seq(10), numbers, brings }
+    let content = WalIngestContent::Tables(Bytes::from_static(tables));
+    WalIngest { first_seq: Seq(10), numbers, content }
 }
 
 /// The record's bytes are frozen: head, form, and the tables unchanged.

@@ -14,7 +14,7 @@ use siltstone::ingest::IngestJob;
 use siltstone::{JobId, JobStatus, Seq, UnixMillis};
 use siltstone_base::{ManifestId, TimelineId, WalId};
 use siltstone_manifest::Manifest;
-use siltstone_sst::wal::{WalBrings, WalRecord, decode};
+use siltstone_sst::wal::{WalIngestContent, WalRecord, decode};
 use siltstone_tests::faults::Bucket;
 use siltstone_tests::model::Model;
 use std::collections::{BTreeMap, BTreeSet};
@@ -241,7 +241,7 @@ fn logged(log: &[(WalId, Bytes)], wrong: &mut Vec<String>) -> BTreeMap<u64, Logg
                 WalRecord::Batch { first_seq, .. } => drop(epoch.batches.insert(first_seq)),
                 WalRecord::Ingest(one) => {
                     let (first, last) = (one.first_seq, one.last_seq());
-                    let WalBrings::Job { job, digest } = one.brings else {
+                    let WalIngestContent::Job { job, digest } = one.content else {
                         epoch.large.insert(first);
                         continue;
                     };

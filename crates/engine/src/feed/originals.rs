@@ -11,7 +11,7 @@ use siltstone_base::{
     Cover, Entry, Error, ErrorKind, Kind, Result, Seq, SstDescriptor, UnixMillis, checksum,
 };
 use siltstone_manifest::batch::decode_tables;
-use siltstone_sst::wal::{WalBrings, WalIngest};
+use siltstone_sst::wal::{WalIngest, WalIngestContent};
 use siltstone_sst::{Block, Table};
 use siltstone_store::retry::{limit_of, with_retries};
 
@@ -56,9 +56,9 @@ impl Originals {
         ingest: &WalIngest,
         at: (u32, u32),
     ) -> Result<Originals> {
-        let layers = match &ingest.brings {
-            WalBrings::Tables(tables) => vec![decode_tables(tables)?],
-            WalBrings::Job { job, digest } => {
+        let layers = match &ingest.content {
+            WalIngestContent::Tables(tables) => vec![decode_tables(tables)?],
+            WalIngestContent::Job { job, digest } => {
                 let closed = objects.closed_job(*job).await?;
                 let closed = closed.filter(|closed| closed.digest() == *digest);
                 closed.ok_or_else(|| collected(ingest))?.layers

@@ -12,13 +12,13 @@ use crate::cache::metadata::{MetadataBudget, TableHandle};
 use crate::manifests::objects::Objects;
 use crate::wal::replay::layers_of;
 use siltstone_base::{JobId, Result, Seq, SstDescriptor};
-use siltstone_sst::wal::{WalBrings, WalIngest};
+use siltstone_sst::wal::{WalIngest, WalIngestContent};
 use std::sync::{Arc, OnceLock};
 
 /// A job, or a large batch, on its way into a version.
 #[derive(Debug)]
 pub(crate) struct QueuedIngest {
-    pub(crate) brings: WalBrings,
+    pub(crate) content: WalIngestContent,
     /// Its sequence numbers: one a layer.
     pub(crate) first: Seq,
     pub(crate) last: Seq,
@@ -34,7 +34,7 @@ pub(crate) struct QueuedIngest {
 impl QueuedIngest {
     /// An element of these layers, the oldest first, each at its number from `first` on.
     pub(crate) fn new(
-        brings: WalBrings,
+        content: WalIngestContent,
         first: Seq,
         layers: Vec<Vec<SstDescriptor>>,
         budget: &Arc<MetadataBudget>,
@@ -45,7 +45,7 @@ impl QueuedIngest {
         let runs = runs.collect();
         let last = first.plus((layers.len() as u64).saturating_sub(1));
         let installed = OnceLock::new();
-        Arc::new(QueuedIngest { brings, first, last, layers, runs, installed })
+        Arc::new(QueuedIngest { content, first, last, layers, runs, installed })
     }
 
     /// The queued ingest of a log record, for replay.
@@ -58,14 +58,14 @@ impl QueuedIngest {
         budget: &Arc<MetadataBudget>,
     ) -> Result<Arc<QueuedIngest>> {
         let layers = layers_of(objects, &record).await?;
-        Ok(QueuedIngest::new(record.brings, record.first_seq, layers, budget))
+        Ok(QueuedIngest::new(record.content, record.first_seq, layers, budget))
     }
 
     /// The job, where it is one.
     pub(crate) fn job(&self) -> Option<JobId> {
-        match &self.brings {
-            WalBrings::Job { job, .. } => Some(*job),
-            WalBrings::Tables(_) => None,
+        match &self.content {
+            WalIngestContent::Job { job, .. } => Some(*job),
+            WalIngestContent::Tables(_) => None,
         }
     }
 

@@ -10,7 +10,7 @@ use siltstone_base::{Epoch, ErrorKind, ObjectName, Result, Seq, WalId};
 use siltstone_manifest::Manifest;
 use siltstone_manifest::protocol::{Hole, WalListing};
 use siltstone_memtable::Memtable;
-use siltstone_sst::wal::{WalBody, WalBrings, WalIngest, WalObject};
+use siltstone_sst::wal::{WalBody, WalIngest, WalIngestContent, WalObject};
 
 /// The log of a database.
 pub(super) struct Log {
@@ -150,9 +150,9 @@ impl LogWalk<'_> {
         ingest: Option<&WalIngest>,
     ) -> Result<Option<Damage>> {
         let Some(ingest) = ingest else { return Ok(None) };
-        let name = match &ingest.brings {
-            WalBrings::Job { job, .. } => ObjectName::IngestManifest(*job),
-            WalBrings::Tables(_) => at,
+        let name = match &ingest.content {
+            WalIngestContent::Job { job, .. } => ObjectName::IngestManifest(*job),
+            WalIngestContent::Tables(_) => at,
         };
         match layers_of(self.objects, ingest).await {
             Ok(_) => Ok(None),

@@ -20,7 +20,7 @@ use siltstone_manifest::span::Span;
 use siltstone_manifest::{InstallBatch, InstallIngest, LogTables};
 use siltstone_memtable::Memtable;
 use siltstone_sst::TableOptions;
-use siltstone_sst::wal::{WalBrings, WalObject};
+use siltstone_sst::wal::{WalIngestContent, WalObject};
 use siltstone_store::env::Env;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -87,7 +87,7 @@ pub(crate) enum LogPart {
     /// An ingest.
     Brought {
         /// The ingest.
-        brings: WalBrings,
+        content: WalIngestContent,
         /// Its layers, oldest first, each at its sequence number. Their tables stay where they were
         /// staged.
         layers: Vec<Vec<SstDescriptor>>,
@@ -141,10 +141,10 @@ impl TablesOfLog {
             let after = log.layers.len();
             match part {
                 LogPart::Rows(table) => log.layers.push(vec![table]),
-                LogPart::Brought { brings: WalBrings::Job { job, digest }, layers } => {
+                LogPart::Brought { content: WalIngestContent::Job { job, digest }, layers } => {
                     log.ingests.push(InstallIngest { after, job, digest, layers });
                 }
-                LogPart::Brought { brings: WalBrings::Tables(_), layers } => {
+                LogPart::Brought { content: WalIngestContent::Tables(_), layers } => {
                     log.batches.push(InstallBatch { after, tables: layers.concat() });
                 }
             }
@@ -174,8 +174,8 @@ pub(crate) async fn tables_of_log(
     while let Some(part) = read.advance()? {
         parts.push(match part {
             ReadPart::Rows(memtable) => LogPart::Rows(write(&memtable, target, names).await?),
-            ReadPart::Brought(brings, layers) => {
-                LogPart::Brought { brings, layers: layers.to_vec() }
+            ReadPart::Brought(content, layers) => {
+                LogPart::Brought { content, layers: layers.to_vec() }
             }
         });
     }
@@ -217,7 +217,7 @@ enum ReadPart<'a> {
     /// Rows, at least one.
     Rows(Arc<Memtable>),
     /// An ingest, and its layers.
-    Brought(WalBrings, &'a [Vec<SstDescriptor>]),
+    Brought(WalIngestContent, &'a [Vec<SstDescriptor>]),
 }
 
 /// Reads a log into memtables of the size of a table. No memtable spans an ingest (rule Q1).
@@ -267,7 +267,7 @@ impl<'a> LogParts<'a> {
                     Error::internal("the content of an ingest in the log was not read")
                         .with("wal id", object.id)
                 })?;
-                self.next = Some(ReadPart::Brought(ingest.brings, layers));
+                self.next = Some(ReadPart::Brought(ingest.content, layers));
             }
             self.commit_time = self.commit_time.max(object.sent.at);
         }

@@ -12,7 +12,7 @@ use siltstone_base::{CheckpointId, JobId, ObjectName, Result, Seq, SstDescriptor
 use siltstone_manifest::Manifest;
 use siltstone_manifest::batch::decode_tables;
 use siltstone_manifest::ingest::{ClosedJob, pending};
-use siltstone_sst::wal::{WalBrings, WalIngest};
+use siltstone_sst::wal::{WalIngest, WalIngestContent};
 use std::collections::BTreeMap;
 
 /// What needs the content of an ingest.
@@ -68,15 +68,15 @@ impl Verify<'_> {
         ingest: &WalIngest,
         keeper: Keeper,
     ) -> Result<()> {
-        match &ingest.brings {
-            WalBrings::Tables(tables) => match decode_tables(tables) {
+        match &ingest.content {
+            WalIngestContent::Tables(tables) => match decode_tables(tables) {
                 Ok(tables) => self.brought.add(tables_at(ingest.first_seq, tables), keeper),
                 Err(error) if is_damage(error.kind()) => {
                     self.report.problem(ObjectName::Wal(at), None, error);
                 }
                 Err(error) => return Err(error),
             },
-            WalBrings::Job { job, digest } => {
+            WalIngestContent::Job { job, digest } => {
                 let Some(closed) = self.closed(*job, digest, keeper).await? else { return Ok(()) };
                 if closed.layers.len() != ingest.numbers as usize {
                     let what = "has a different number of layers than the log says";

@@ -8,7 +8,7 @@ use siltstone_manifest::Manifest;
 use siltstone_manifest::batch::{self, decode_tables};
 use siltstone_manifest::ingest::{ClosedJob, pending};
 use siltstone_memtable::Memtable;
-use siltstone_sst::wal::{WalBrings, WalIngest, WalObject, WalRecord};
+use siltstone_sst::wal::{WalIngest, WalIngestContent, WalObject, WalRecord};
 
 /// The ingest that `body` ends with, if its number is above `flushed`. Its numbers must continue
 /// those of the batches before it, which end at `before`.
@@ -39,23 +39,28 @@ pub(crate) async fn layers_of(
     objects: &Objects,
     ingest: &WalIngest,
 ) -> Result<Vec<Vec<SstDescriptor>>> {
-    match &ingest.brings {
-        WalBrings::Tables(tables) => Ok(vec![tables_at(ingest.first_seq, decode_tables(tables)?)]),
-        WalBrings::Job { job, digest } => {
+    match &ingest.content {
+        WalIngestContent::Tables(tables) => {
+            Ok(vec![tables_at(ingest.first_seq, decode_tables(tables)?)])
+        }
+        WalIngestContent::Job { job, digest } => {
             let closed = objects.closed_job(*job).await?;
-            let brings = |closed: &ClosedJob| {
+            let is_same = |closed: &ClosedJob| {
                 closed.digest() == *digest && closed.layers.len() == ingest.numbers as usize
             };
-            let closed = closed.filter(brings).ok_or_else(|| content_gone(*job))?;
+            let closed = closed.filter(is_same).ok_or_else(|| content_gone(*job))?;
             Ok(closed.numbered(ingest.first_seq))
         }
     }
 }
 
-/// The error for an ingest in the log whose job has no content any more.
+/// The error for an ingest in the log whose content is missing or differs.
 pub(crate) fn content_gone(job: JobId) -> Error {
-    Error::corruption("the log has an ingest, and what it brings is gone")
-        .with("object", ObjectName::IngestManifest(job))
+    Error::corruption(
+        "the log refers to an ingest job whose closing object is missing or differs; run \
+         `siltstone verify`",
+    )
+    .with("object", ObjectName::IngestManifest(job))
 }
 
 /// Tables of a large batch, with the sequence number of the batch (rule P4).
@@ -70,9 +75,9 @@ pub(crate) fn tables_at(seq: Seq, tables: Vec<SstDescriptor>) -> Vec<SstDescript
 /// # Errors
 /// As [`decode_tables`].
 pub(crate) fn is_kept(version: &Manifest, ingest: &WalIngest) -> Result<bool> {
-    match &ingest.brings {
-        WalBrings::Tables(tables) => Ok(batch::keeps(version, &decode_tables(tables)?)),
-        WalBrings::Job { job, .. } => Ok(pending(version, *job).is_some()),
+    match &ingest.content {
+        WalIngestContent::Tables(tables) => Ok(batch::keeps(version, &decode_tables(tables)?)),
+        WalIngestContent::Job { job, .. } => Ok(pending(version, *job).is_some()),
     }
 }
 

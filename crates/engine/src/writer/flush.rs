@@ -16,7 +16,7 @@ use siltstone_manifest::compaction::filter_bits_of_flush;
 use siltstone_manifest::{Edit, FlushL0, InstallBatch, InstallIngest, Refusal};
 use siltstone_memtable::Memtable;
 use siltstone_sst::TableOptions;
-use siltstone_sst::wal::WalBrings;
+use siltstone_sst::wal::WalIngestContent;
 use siltstone_store::env::Env;
 use std::sync::Arc;
 use std::time::Duration;
@@ -339,14 +339,14 @@ impl Flusher {
 
     /// The install of a job, at its position among the plans.
     fn job(&self, ingest: &QueuedIngest) -> Option<InstallIngest> {
-        let WalBrings::Job { job, digest } = &ingest.brings else { return None };
+        let WalIngestContent::Job { job, digest } = &ingest.content else { return None };
         let (job, digest, layers) = (*job, digest.clone(), ingest.layers.clone());
         Some(InstallIngest { after: self.older_than(ingest), job, digest, layers })
     }
 
     /// The install of a large batch, at its position among the plans.
     fn batch(&self, ingest: &QueuedIngest) -> Option<InstallBatch> {
-        let WalBrings::Tables(_) = &ingest.brings else { return None };
+        let WalIngestContent::Tables(_) = &ingest.content else { return None };
         let tables = ingest.layers.concat();
         Some(InstallBatch { after: self.older_than(ingest), tables })
     }

@@ -18,7 +18,7 @@ use siltstone_manifest::{
     Conflict, Edit, IngestConflict, IngestEdit, Manifest, PendingIngest, Refusal, RequestIngest,
     Rules, with_layers,
 };
-use siltstone_sst::wal::{WalBrings, WalIngest};
+use siltstone_sst::wal::{WalIngest, WalIngestContent};
 use std::collections::{HashMap, VecDeque};
 use std::pin::pin;
 use std::sync::Arc;
@@ -275,8 +275,8 @@ impl Writer {
         }
         let numbers = closed.layers.len() as u32;
         let (job, digest, first_seq) = (closed.job, closed.digest(), tail.next_seq);
-        let brings = WalBrings::Job { job, digest };
-        let ingest = WalIngest { first_seq, numbers, brings };
+        let content = WalIngestContent::Job { job, digest };
+        let ingest = WalIngest { first_seq, numbers, content };
         let last = self.append_ingest(&mut tail, ingest, closed.numbered(first_seq))?;
         if tail.window.is_on() {
             for table in closed.tables() {
@@ -311,7 +311,7 @@ impl Writer {
         tail.wal.push_ingest(&ingest);
         tail.next_seq = last.next();
         let first = ingest.first_seq;
-        self.queue(QueuedIngest::new(ingest.brings, first, layers, &self.budget));
+        self.queue(QueuedIngest::new(ingest.content, first, layers, &self.budget));
         Ok(last)
     }
 

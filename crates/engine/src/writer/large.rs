@@ -14,7 +14,7 @@ use siltstone_manifest::batch::encode_tables;
 use siltstone_manifest::compaction::filter_bits_of_flush;
 use siltstone_manifest::{Edit, KeptFence, ReserveBatch, to_let_go};
 use siltstone_memtable::Memtable;
-use siltstone_sst::wal::{WalBrings, WalIngest};
+use siltstone_sst::wal::{WalIngest, WalIngestContent};
 use siltstone_store::retry::{limit_of, with_retries};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -195,8 +195,8 @@ impl Writer {
             return Err(ended.clone());
         }
         let first_seq = tail.next_seq;
-        let brings = WalBrings::Tables(encode_tables(std::slice::from_ref(&table)));
-        let ingest = WalIngest { first_seq, numbers: 1, brings };
+        let content = WalIngestContent::Tables(encode_tables(std::slice::from_ref(&table)));
+        let ingest = WalIngest { first_seq, numbers: 1, content };
         let layers = vec![tables_at(first_seq, vec![table])];
         // No step may fail after the log has the table, because the name of a failed batch is
         // released.

@@ -2,7 +2,7 @@
 
 use super::{
     BODY_FENCE, BODY_RECORDS, CODEC_NONE, INGEST_JOB, INGEST_TABLES, OWN_HEAD_BYTES, RECORD_BATCH,
-    RECORD_INGEST, WAL_HEAD_BYTES, WAL_RECORD_HEAD_BYTES, WalBrings, WalIngest,
+    RECORD_INGEST, WAL_HEAD_BYTES, WAL_RECORD_HEAD_BYTES, WalIngest, WalIngestContent,
 };
 use crate::section::{CHECKSUM_BYTES, SectionPlace};
 use bytes::Bytes;
@@ -73,11 +73,11 @@ impl WalBuilder {
     /// Appends an ingest, which must be the last record of its object (rule N12).
     pub fn push_ingest(&mut self, ingest: &WalIngest) {
         debug_assert!(self.records == 0 || ingest.first_seq == self.last_seq.next());
-        let payload = match &ingest.brings {
-            WalBrings::Job { job, digest } => {
+        let payload = match &ingest.content {
+            WalIngestContent::Job { job, digest } => {
                 [&[INGEST_JOB, 0, 0, 0], &job.to_bytes()[..], &digest[..]].concat()
             }
-            WalBrings::Tables(tables) => [&[INGEST_TABLES, 0, 0, 0], &tables[..]].concat(),
+            WalIngestContent::Tables(tables) => [&[INGEST_TABLES, 0, 0, 0], &tables[..]].concat(),
         };
         self.push(RECORD_INGEST, ingest.first_seq, ingest.numbers, &payload);
     }

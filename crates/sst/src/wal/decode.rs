@@ -76,12 +76,12 @@ pub struct WalIngest {
     /// The number of its sequence numbers, at least one: one per layer.
     pub numbers: u32,
     /// The ingested data.
-    pub brings: WalBrings,
+    pub content: WalIngestContent,
 }
 
 /// The data that an ingest adds.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum WalBrings {
+pub enum WalIngestContent {
     /// A job's tables.
     Job {
         /// The job.
@@ -264,21 +264,21 @@ impl WalRecords {
             let what = "what was ingested is of a form that this version does not know";
             return Err(Error::unsupported(what).with("form", form));
         }
-        let brings = if form == INGEST_JOB {
+        let content = if form == INGEST_JOB {
             let job = JobId(reader.u128_be()?);
             if job.is_none() {
                 return Err(Error::corruption("an ingest of no job"));
             }
             let digest = payload.slice(payload.len() - reader.remaining()..);
-            WalBrings::Job { job, digest }
+            WalIngestContent::Job { job, digest }
         } else {
             // One layer, so one number (rule P1).
             if framed.ops != 1 || reader.remaining() == 0 {
                 return Err(Error::corruption("an ingest of impossible tables"));
             }
-            WalBrings::Tables(payload.slice(payload.len() - reader.remaining()..))
+            WalIngestContent::Tables(payload.slice(payload.len() - reader.remaining()..))
         };
-        Ok(WalIngest { first_seq: framed.first_seq, numbers: framed.ops, brings })
+        Ok(WalIngest { first_seq: framed.first_seq, numbers: framed.ops, content })
     }
 
     /// Checks the frames: their number, that they fill the body, and that sequence numbers run from

@@ -38,7 +38,7 @@ mod build;
 mod decode;
 
 pub use build::{CutInfo, WalBuilder, encode_fence};
-pub use decode::{WalBody, WalBrings, WalIngest, WalObject, WalRecord, WalRecords, decode};
+pub use decode::{WalBody, WalIngest, WalIngestContent, WalObject, WalRecord, WalRecords, decode};
 
 use siltstone_base::envelope::ENVELOPE_BYTES;
 
