@@ -121,6 +121,20 @@ impl StoreOptions {
         (self.values.get(name).cloned(), others)
     }
 
+    /// The value of `name`, or else of the environment variable `variable`, if one is given, and
+    /// all other options. An empty text counts as none.
+    pub(crate) fn take(
+        &self,
+        name: &'static str,
+        variable: &str,
+        environment: &[(String, String)],
+    ) -> (Option<String>, StoreOptions) {
+        let (given, others) = self.without(name);
+        let value = environment.iter().find(|(each, _)| each == variable);
+        let text = given.or_else(|| value.map(|(_, value)| value.clone()));
+        (text.filter(|text| !text.is_empty()), others)
+    }
+
     /// The options whose names begin with `prefix`, without it, and all other options.
     pub(crate) fn prefixed(&self, prefix: &str) -> (StoreOptions, StoreOptions) {
         let (mut own, mut others) = (StoreOptions::default(), self.clone());

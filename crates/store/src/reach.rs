@@ -74,9 +74,7 @@ impl Reach {
         options: &StoreOptions,
         environment: &[(String, String)],
     ) -> Result<(Option<Reach>, StoreOptions)> {
-        let (given, others) = options.without(OPTION);
-        let variable = environment.iter().find(|(name, _)| name == VARIABLE);
-        let text = given.or_else(|| variable.map(|(_, value)| value.clone()));
+        let (text, others) = options.take(OPTION, VARIABLE, environment);
         let text = text.unwrap_or_default();
         let places = text.split(|end: char| end == ',' || end.is_whitespace());
         let places = places.filter(|place| !place.is_empty()).map(|place| {

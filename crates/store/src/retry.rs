@@ -3,7 +3,7 @@
 use crate::env::Env;
 use futures::FutureExt;
 use futures::future::{Either, pending, select};
-use siltstone_base::{Error, ErrorKind, Result};
+use siltstone_base::{Error, Result};
 use std::future::Future;
 use std::pin::pin;
 use std::time::Duration;
@@ -132,10 +132,7 @@ async fn repeat<T, F: Future<Output = Result<T>>>(
 }
 
 fn timed_out(env: &Env, operation: &'static str, limit: Duration, last: Option<Error>) -> Error {
-    let error = Error::new(ErrorKind::Timeout, "the deadline passed")
-        .during(operation)
-        .with("deadline", format_args!("{limit:?}"));
-    let error = env.unanswered(error);
+    let error = env.timed_out(limit, operation);
     match last {
         Some(last) => error.caused_by(last),
         None => error,

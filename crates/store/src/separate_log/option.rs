@@ -30,10 +30,8 @@ impl LogOption {
         all: StoreOptions,
         environment: &[(String, String)],
     ) -> (Option<LogOption>, StoreOptions) {
-        let (given, others) = all.without(OPTION);
-        let variable = environment.iter().find(|(name, _)| name == VARIABLE);
-        let url = given.or_else(|| variable.map(|(_, value)| value.clone()));
-        let Some(url) = url.filter(|url| !url.is_empty()) else { return (None, others) };
+        let (url, others) = all.take(OPTION, VARIABLE, environment);
+        let Some(url) = url else { return (None, others) };
         let options = all.clone().selected(|all| all.prefixed(PREFIX).1);
         (Some(LogOption { url, all }), options)
     }

@@ -53,10 +53,7 @@ pub(crate) fn read_option(
     options: &StoreOptions,
     environment: &[(String, String)],
 ) -> (Option<String>, StoreOptions) {
-    let (given, others) = options.without(OPTION);
-    let variable = environment.iter().find(|(name, _)| name == VARIABLE);
-    let url = given.or_else(|| variable.map(|(_, value)| value.clone()));
-    (url.filter(|url| !url.is_empty()), others)
+    options.take(OPTION, VARIABLE, environment)
 }
 
 /// The records at a URL. `options` are those of an S3 store, whose keys are also those of DynamoDB.
