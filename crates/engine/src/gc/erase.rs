@@ -3,6 +3,7 @@
 //! machine `Erase` chooses the objects and their order.
 
 use super::boundary::BoundaryMaker;
+use super::deletes::delete_batch;
 use super::detach::release;
 use super::report::GcReport;
 use crate::manifests::client::{ManifestRequests, commit_alone};
@@ -159,15 +160,8 @@ impl Removal<'_> {
     }
 
     async fn delete(&mut self, names: Vec<ObjectName>) {
-        let answers = self.objects.env.store.delete_many(names.clone()).await;
-        let gone: Vec<bool> = answers.iter().map(Result::is_ok).collect();
-        if let Some(progress) = self.progress {
-            progress.add(gone.len() as u64);
-        }
-        for (name, answer) in names.into_iter().zip(answers) {
-            let bytes = self.bytes.get(&name).copied().unwrap_or_default();
-            self.report.note_delete(name, bytes, answer);
-        }
+        let (report, progress) = (&mut self.report, self.progress);
+        let gone = delete_batch(self.objects, names, &self.bytes, report, progress).await;
         self.machine.on_deleted(&gone);
     }
 }

@@ -14,6 +14,7 @@
 //! | [`serve`] | rounds over many databases, without a writer |
 
 mod boundary;
+mod deletes;
 mod destroyed;
 mod detach;
 mod due;

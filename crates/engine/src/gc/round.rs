@@ -3,6 +3,7 @@
 
 use super::around;
 use super::boundary::BoundaryMaker;
+use super::deletes::delete_batch;
 use super::detach::detach;
 use super::due::LastRound;
 use super::report::GcReport;
@@ -533,17 +534,9 @@ impl<'a> Round<'a> {
         }
     }
 
-    /// Deletes one batch. The next round repeats a delete that fails.
     async fn delete(&mut self, names: Vec<ObjectName>) {
-        let answers = self.objects.env.store.delete_many(names.clone()).await;
-        let gone: Vec<bool> = answers.iter().map(Result::is_ok).collect();
-        if let Some(progress) = self.progress {
-            progress.add(gone.len() as u64);
-        }
-        for (name, answer) in names.into_iter().zip(answers) {
-            let bytes = self.bytes.get(&name).copied().unwrap_or_default();
-            self.report.note_delete(name, bytes, answer);
-        }
+        let (report, progress) = (&mut self.report, self.progress);
+        let gone = delete_batch(self.objects, names, &self.bytes, report, progress).await;
         self.machine.on_deleted(&gone);
     }
 }
