@@ -130,7 +130,9 @@ impl ValueSchema {
             return Err(Error::invalid(text).with("columns", columns.len()));
         }
         if generation == 0 {
-            return Err(Error::invalid("generations count from 1"));
+            return Err(Error::invalid(
+                "the generation of a schema of values is 0; the first is 1",
+            ));
         }
         let mut names = BTreeSet::new();
         for column in &columns {

@@ -305,7 +305,8 @@ fn ranges_start(footer: &Footer, properties: &Properties) -> Result<u64> {
     let fits = offset.checked_add(length) == Some(footer.properties)
         && length > CHECKSUM_BYTES as u64
         && footer.index + CHECKSUM_BYTES as u64 <= offset;
-    if fits { Ok(offset) } else { Err(Error::corruption("range deletes lie out of place")) }
+    let text = "the section of range deletes is not between the index and the properties";
+    if fits { Ok(offset) } else { Err(Error::corruption(text)) }
 }
 
 fn decode_filter(bytes: &[u8]) -> Result<Bloom> {

@@ -39,7 +39,7 @@ impl BoundaryMaker {
         }
         match &mut self.0 {
             Some((_, creating)) => Ok(creating),
-            None => Err(Error::internal("a boundary is made from nothing")),
+            None => Err(Error::internal("the create of a boundary was not begun")),
         }
     }
 }

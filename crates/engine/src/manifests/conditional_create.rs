@@ -77,9 +77,12 @@ impl Creating {
             }
             if waited >= limit_of(objects.limit, self.bytes.len() as u64) {
                 self.since = env.clock.monotonic();
-                return Err(Error::new(ErrorKind::Timeout, "the store does not settle a commit")
-                    .with("object", name)
-                    .caused_by(error));
+                return Err(Error::new(
+                    ErrorKind::Timeout,
+                    "the store gave no definite answer to a create; try again once it answers",
+                )
+                .with("object", name)
+                .caused_by(error));
             }
         }
         Ok(match created.outcome {

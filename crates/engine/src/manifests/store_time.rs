@@ -56,7 +56,8 @@ pub(crate) async fn dated(
             return Err(Error::internal("a fresh name is taken").with("object", name));
         }
     }
-    let unlisted = || Error::unavailable("the store does not list what it has stored");
+    let text = "the time of the store is unknown: a listing lacks an object that was just created";
+    let unlisted = || Error::unavailable(text);
     Err(creating.trouble().cloned().unwrap_or_else(unlisted).with("object", name))
 }
 

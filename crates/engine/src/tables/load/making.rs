@@ -147,7 +147,7 @@ async fn make_table(
             }
             FillResult::Lacks => match &mut rows {
                 Making::Runs(rows) => rows.fetch().await?,
-                _ => return Err(Error::internal("rows in memory lack blocks")),
+                _ => return Err(Error::internal("rows in memory asked for blocks of a run")),
             },
             end => return Ok((rows, target, end)),
         }
