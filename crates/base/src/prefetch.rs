@@ -14,9 +14,8 @@ const STRIDE: usize = 48;
 /// Number of reads, besides the last one.
 const LOADS: usize = 4;
 
-/// Reads a few of these bytes, one per line if there are few lines, and returns a meaningless value
-/// computed from them. Pass it to [`std::hint::black_box`]; otherwise the compiler removes the
-/// reads.
+/// Reads a few of these bytes, one per line if there are few lines, and returns their XOR. Pass it
+/// to [`std::hint::black_box`]; otherwise the compiler removes the reads.
 #[must_use]
 #[inline(always)]
 pub fn prefetch(bytes: &[u8]) -> u64 {

@@ -91,7 +91,8 @@ impl Index {
         NONE
     }
 
-    /// Loads the first slots for look-ups of these hashes; the result is meaningless.
+    /// Loads the first slots for look-ups of these hashes. Using the result keeps the compiler from
+    /// removing the loads.
     pub(crate) fn prefetch(&self, hashes: &[u64]) -> u64 {
         let Some(table) = self.table(self.current.load(Acquire)) else { return 0 };
         let slots = hashes.iter().filter_map(|hash| {

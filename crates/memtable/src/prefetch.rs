@@ -18,8 +18,8 @@ use std::sync::Arc;
 const TOGETHER: usize = 32;
 
 impl Memtable {
-    /// Prefetches the loads of look-ups of keys with these hashes ([`Memtable::get_hashed`]); the
-    /// result is meaningless.
+    /// Prefetches the loads of look-ups of keys with these hashes ([`Memtable::get_hashed`]). Using
+    /// the result keeps the compiler from removing the loads.
     #[must_use]
     pub fn prefetch(&self, hashes: &[u64]) -> u64 {
         hashes.chunks(TOGETHER).fold(0, |sum, hashes| sum ^ together(self, hashes))

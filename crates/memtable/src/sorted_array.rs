@@ -148,7 +148,8 @@ impl SortedArray {
         above.saturating_sub(1) * SAMPLE..self.len().min(above * SAMPLE)
     }
 
-    /// Loads the lines that a search for `prefix` may need; the result is meaningless.
+    /// Loads the lines that a search for `prefix` may need. The result is an XOR of what was read;
+    /// using it keeps the compiler from removing the loads.
     #[inline]
     pub(crate) fn prefetch(&self, prefix: u64) -> u64 {
         let near = self.near(prefix);

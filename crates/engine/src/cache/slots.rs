@@ -35,13 +35,14 @@ pub(crate) struct Slots {
 pub(crate) struct SlotsGuard<'a>(RwLockReadGuard<'a, Box<[Weak<Block>]>>);
 
 impl SlotsGuard<'_> {
-    /// Loads a slot; the answer means nothing.
+    /// Loads a slot. Using the result keeps the compiler from removing the load.
     #[inline]
     pub(crate) fn prefetch(&self, block: u32) -> usize {
         self.0.get(block as usize).map_or(0, |slot| slot.as_ptr().addr())
     }
 
-    /// Loads the head of the block in a slot: how many hold it, 0 where it is not in memory.
+    /// Loads the head of the block in a slot. Returns the number of its holders; 0 if the block is
+    /// not in memory.
     #[inline]
     pub(crate) fn holders(&self, block: u32) -> usize {
         self.0.get(block as usize).map_or(0, Weak::strong_count)

@@ -1,11 +1,11 @@
-//! Options of compaction among the engine's: the same names, kinds and values everywhere.
+//! Compaction options as options of the engine: converts kinds and values between the two tables.
 
 use super::{OptionInfo, OptionKind, OptionValue};
 use siltstone_base::{Error, Result};
 use siltstone_manifest::compaction::CompactionOptions;
 use siltstone_manifest::compaction::options as compaction;
 
-/// The option of compaction `name`, flat or dotted; `None` when there is none.
+/// The compaction option `name`, flat or dotted; `None` if there is none.
 pub(crate) fn of_compaction(name: &str) -> Option<OptionInfo> {
     let line = CompactionOptions::line(name).ok()?;
     let kind = match line.kind {
@@ -25,10 +25,10 @@ pub(crate) fn of_compaction(name: &str) -> Option<OptionInfo> {
     })
 }
 
-/// A value as the compaction's table takes it.
+/// Converts a value to one of a compaction option.
 ///
 /// # Errors
-/// Invalid for what none of its options takes.
+/// Invalid for a boolean: no compaction option has such values.
 pub(crate) fn to_compaction(
     info: &OptionInfo,
     value: OptionValue,
@@ -47,7 +47,7 @@ pub(crate) fn to_compaction(
     })
 }
 
-/// The kind of compaction's options that is written in the same units; `None` for words and paths.
+/// The kind of compaction option whose values have the same units; `None` for a kind without units.
 fn unit_kind(kind: OptionKind) -> Option<compaction::OptionKind> {
     match kind {
         OptionKind::Bytes => Some(compaction::OptionKind::Bytes),
@@ -58,41 +58,41 @@ fn unit_kind(kind: OptionKind) -> Option<compaction::OptionKind> {
     }
 }
 
-/// What a number of the kind may be given as, for messages; `None` if it has no units.
+/// The accepted forms of a number of this kind, for messages; `None` if it has no units.
 pub(crate) fn forms(kind: OptionKind) -> Option<&'static str> {
     unit_kind(kind).and_then(compaction::forms)
 }
 
-/// A number that was given as text, perhaps with its unit, as a number: the engine's own options
-/// take what those of compaction take. Everything else as it is.
+/// Converts a number that was given as text, perhaps with a unit, to a number. Returns other values
+/// unchanged.
 pub(crate) fn in_units(info: &OptionInfo, value: OptionValue) -> OptionValue {
     let Some(kind) = unit_kind(info.kind) else { return value };
     let OptionValue::Text(text) = &value else { return value };
     let whole = matches!(info.kind, OptionKind::Bytes | OptionKind::Count);
     match compaction::with_unit(kind, text) {
-        // What is too large for an integer is out of every range.
+        // A number that is too large for an integer is outside every range.
         Some(number) if whole && number.fract() == 0.0 => OptionValue::Int(number as u64),
         Some(number) if !whole => OptionValue::Seconds(number),
         _ => value,
     }
 }
 
-/// The seconds of a text, as options take it: numbers with `ms`, `s`, `min`, `h` or `days`, or one
-/// number of seconds. `None` for other text.
+/// Parses a duration as options accept it, in seconds: numbers with `ms`, `s`, `min`, `h` or
+/// `days`, or one number of seconds. `None` for other text.
 #[must_use]
 pub fn seconds_of_text(text: &str) -> Option<f64> {
     compaction::with_unit(compaction::OptionKind::Duration, text)
 }
 
-/// The bytes of a text, as options take it: a number with `KiB`, `MiB`, `GiB` or `TiB`, or one of
-/// bytes. `None` for other text, and for what is no whole number below 2^53.
+/// Parses a size as options accept it, in bytes: a number with `KiB`, `MiB`, `GiB` or `TiB`, or a
+/// number of bytes. `None` for other text, and for a number that is not whole or not below 2^53.
 #[must_use]
 pub fn bytes_of_text(text: &str) -> Option<u64> {
     let bytes = compaction::with_unit(compaction::OptionKind::Bytes, text)?;
     (bytes.fract() == 0.0 && bytes < 2f64.powi(53)).then_some(bytes as u64)
 }
 
-/// The way back.
+/// Converts a value of a compaction option.
 pub(crate) fn from_compaction(value: compaction::OptionValue) -> OptionValue {
     match value {
         compaction::OptionValue::Int(number) => OptionValue::Int(number),

@@ -1,14 +1,14 @@
-//! The group of options that compactors in processes of their own and their workers need. Whether
-//! the writer compacts stands at the top (`embedded_compactor`), and so does how.
+//! The group of options of compactors in their own processes and of their workers. The option
+//! `embedded_compactor` of the writer and the options of schedulers are not in this group.
 
 use std::time::Duration;
 
-/// How often compactors and workers look, and when one counts as dead.
+/// Intervals of compactors and workers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Compactors {
     /// How often a compactor in its own process looks for a newer manifest, and a worker for work.
     pub poll_interval: Duration,
-    /// After how long without a sign of life another worker takes a range.
+    /// Time without a heartbeat after which another worker takes a range.
     pub worker_timeout: Duration,
 }
 

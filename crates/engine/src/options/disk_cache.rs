@@ -9,14 +9,14 @@ use std::str::FromStr;
 /// Size of a cache whose size was not given.
 pub(super) const DEFAULT_BYTES: u64 = 16 << 30;
 
-/// Where parts of tables are cached on a disk.
+/// The folder of the disk cache, its size, and the keys that it mirrors.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DiskCacheOptions {
     /// The folder; `None`: no cache.
     pub path: Option<PathBuf>,
-    /// Bytes that it may take; `None`: 16 GiB.
+    /// Its maximum size in bytes; `None`: 16 GiB.
     pub bytes: Option<u64>,
-    /// The keys whose tables the cache keeps whole; `None`: it keeps what was read.
+    /// The keys whose tables the cache keeps whole; `None`: it keeps parts that were read.
     pub mirror: Option<MirroredKeys>,
 }
 

@@ -1,18 +1,19 @@
-//! The group of options that only collection needs. Whether the writer collects at all stands at
-//! the top (`embedded_gc`), beside its compactor.
+//! The group of options of garbage collection. The option `embedded_gc` of the writer is not in
+//! this group.
 
 use std::time::Duration;
 
-/// When the writer's collector looks, and what it leaves.
+/// Intervals and limits of the writer's collector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gc {
-    /// Time between two looks.
+    /// Time between two checks for garbage.
     pub interval: Duration,
-    /// What is younger is not collected.
+    /// Grace period: younger objects are not collected.
     pub min_age: Duration,
-    /// Bytes of garbage from which on age counts no longer; `None`: by the size of the database.
+    /// Bytes of garbage above which `min_age` is ignored; `None`: determined by the database's
+    /// size.
     pub max_garbage_bytes: Option<u64>,
-    /// For so long a database that was destroyed softly is left as it is.
+    /// Grace period of a soft destroy.
     pub db_delete_grace: Duration,
 }
 

@@ -1,16 +1,15 @@
-//! The group of options that readers alone need. Whether they lease what they read stands at the
-//! top (`reader_lease`).
+//! The group of options of readers. The option `reader_lease` is not in this group.
 
 use std::time::Duration;
 
-/// How long readers' leases live, how old what they read may be, and what a restore means to them.
+/// The life of leases, the maximum staleness, and the reaction to a restore.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Readers {
-    /// How long a lease lives without being renewed.
+    /// Life of a lease that is not renewed.
     pub checkpoint_lifetime: Duration,
-    /// How old what a reader reads may be; `None`: no bound.
+    /// Maximum staleness of a following reader; `None`: no bound.
     pub max_staleness: Option<Duration>,
-    /// Whether a reader that follows goes on with a restored state; else it ends there.
+    /// Whether a following reader continues after a restore; otherwise it ends.
     pub follow_restores: bool,
 }
 

@@ -1,20 +1,17 @@
-//! The group of options that writers without a WAL, large batches, ingest jobs and transactions
-//! alone need.
+//! The group of options of the WAL, large batches, ingest jobs and transactions.
 
 use std::time::Duration;
 
-/// What becomes of large batches, when ingest jobs are found, and what is remembered for
-/// transactions.
+/// The path of writes, the search for ingest jobs, and the memory of transactions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Writes {
     /// Whether writes go to the WAL. Without it a write is durable once its memtable is flushed.
     pub wal_enabled: bool,
-    /// Bytes from which on a batch is made a table before it is accepted; `None`: never.
+    /// Size from which a batch is uploaded as a table before it is accepted; `None`: never.
     pub skip_memtable_bytes: Option<usize>,
-    /// How often a writer that does nothing else looks for ingest jobs that others ask for; `None`:
-    /// never.
+    /// How often an idle writer looks for ingest jobs of other processes; `None`: never.
     pub ingest_poll_interval: Option<Duration>,
-    /// Memory for what was committed while transactions are open.
+    /// Memory for the keys that were committed while transactions are open.
     pub transaction_window_bytes: usize,
 }
 

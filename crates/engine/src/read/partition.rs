@@ -27,14 +27,13 @@ impl Scan {
         std::mem::take(&mut self.range)
     }
 
-    /// The same rows as scans of their own, in order: the rows of one part come before those of
-    /// the next. All read the moment that this scan is pinned to. Parts hold about `part_bytes` of
-    /// stored data in tables; rows that are only in memtables fall where they belong and do not
-    /// count.
+    /// Splits the scan into scans of consecutive ranges, in order. All parts read the state that
+    /// this scan is pinned to. A part has about `part_bytes` of stored data in tables; rows that
+    /// are only in memtables are in the part of their key, and do not count.
     ///
-    /// A scan that was begun, goes backward, belongs to a transaction, or is short stays whole. Of
-    /// one with a limit ([`Scan::rows_left`]) the parts have none of their own: who takes their
-    /// rows stops there.
+    /// A scan that was begun, is reverse, belongs to a transaction, or is short is returned whole.
+    /// Parts do not inherit the limit of the scan ([`Scan::rows_left`]); the caller must stop at
+    /// it.
     ///
     /// # Errors
     /// As [`Scan::fetch`], while metadata is loaded.

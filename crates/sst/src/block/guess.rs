@@ -31,7 +31,7 @@ impl Interpolation {
         self.shared
     }
 
-    /// Reads it; the result is meaningless.
+    /// Reads the fields. Using the result keeps the compiler from removing the reads.
     #[inline]
     pub(crate) fn prefetch(&self) -> usize {
         self.shared ^ self.line.position(self.start)

@@ -106,7 +106,8 @@ impl Keys {
         }
     }
 
-    /// Reads the data for a guess and for [`Keys::slice`]; the result is meaningless.
+    /// Reads the data for a guess and for [`Keys::slice`]. Using the result keeps the compiler from
+    /// removing the reads.
     #[inline]
     pub(crate) fn prefetch(&self) -> usize {
         let place = match &self.place {

@@ -221,9 +221,9 @@ impl Block {
         self.key(position) == key
     }
 
-    /// Reads a byte of the keys and of the value that probably belong to `key`, and returns their
-    /// meaningless sum. Their cache lines and pages are then loaded in parallel, before a search
-    /// needs them one after the other.
+    /// Reads a byte of the keys and of the value that probably belong to `key`, so that their cache
+    /// lines and pages are loaded in parallel, before a search needs them one after the other.
+    /// Using the result keeps the compiler from removing the reads.
     #[must_use]
     #[inline]
     pub fn prefetch(&self, key: &[u8]) -> u64 {
@@ -257,7 +257,8 @@ impl Block {
         self.keys.slice(&self.bytes, range)
     }
 
-    /// Reads the data of the block that [`Block::keys_near`] needs; the result is meaningless.
+    /// Reads the data of the block that [`Block::keys_near`] needs. Using the result keeps the
+    /// compiler from removing the reads.
     #[must_use]
     #[inline]
     pub fn prefetch_head(&self) -> usize {

@@ -50,7 +50,8 @@ pub trait RecordStore: Send + Sync + fmt::Debug {
         None
     }
 
-    /// The namespace of the database at `location`; `fresh` where it has none yet.
+    /// The namespace that the database at `location` is bound to. If there is none, binds `fresh`
+    /// and returns it.
     ///
     /// # Errors
     /// Those of the transactional store.
@@ -103,7 +104,8 @@ pub trait RecordStore: Send + Sync + fmt::Debug {
     /// Those of the transactional store.
     fn remove(&self, namespace: u128, names: Vec<ObjectName>) -> BoxFuture<'_, Result<()>>;
 
-    /// Removes exactly this record, complete or not: of a place that was emptied by other means.
+    /// Removes exactly this record, complete or not. Used if the object was deleted without its
+    /// record.
     ///
     /// # Errors
     /// Those of the transactional store.
