@@ -216,7 +216,7 @@ impl Stores {
     }
 }
 
-/// Where the log lies.
+/// The place of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Log {
     Beside,

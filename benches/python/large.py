@@ -144,7 +144,7 @@ def reads(steps: Steps, engine: Engine, rows: int) -> None:
 
 
 def siltstone_alone(steps: Steps, url: Path, rows: int) -> None:
-    """What only Siltstone has."""
+    """Measures operations that only Siltstone has."""
     import siltstone  # noqa: PLC0415
     from siltstone import admin  # noqa: PLC0415
 

@@ -1,4 +1,4 @@
-"""What a table of figures says of the machine and the sources."""
+"""The description of the machine and the sources for tables of figures."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 //! Every way in which a small file is damaged: each bit flipped, each length cut to, bytes added.
 
-/// What was done to the bytes.
+/// A change of the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Damage {
     /// This bit, counted from the lowest of the first byte.

@@ -20,7 +20,7 @@ use std::sync::Arc;
 /// One decoder.
 #[derive(Clone, Copy, Debug)]
 pub struct Decoder {
-    /// What it reads.
+    /// The input that it reads.
     pub name: &'static str,
     /// Decodes, holds what came out against what it promises, and answers it in a canonical form:
     /// equal bytes mean an equal value.
@@ -243,7 +243,7 @@ pub const BLOCK: Decoder = Decoder {
     decode: |stored| {
         let bytes = samples::table_around(stored);
         let (_, rows) = read_table(&bytes)?;
-        // What was read can be written, and is read again.
+        // A decoded value can be encoded, and is decoded again.
         let envelope = samples::envelope(ObjectKind::Table, samples::OBJECT);
         let mut builder = TableBuilder::new(TableOptions::default(), envelope);
         for (key, seq, rest) in &rows {

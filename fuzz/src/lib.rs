@@ -14,7 +14,7 @@ pub mod typed;
 
 use siltstone_base::{ErrorKind, JobId, ObjectName, SstId};
 
-/// What a fuzzer calls with any bytes. A broken promise is a panic.
+/// A function that a fuzzer calls with any bytes. A broken promise is a panic.
 pub type Target = fn(&[u8]);
 
 /// Every target by its name, which is that of its folder in `tests/corpus`.

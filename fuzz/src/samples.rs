@@ -112,7 +112,7 @@ pub struct Owned {
     pub key: Vec<u8>,
     /// Place in the history.
     pub seq: Seq,
-    /// What it does.
+    /// Its kind.
     pub kind: Kind,
     /// Expiry.
     pub expires_at: Option<UnixMillis>,
@@ -191,7 +191,7 @@ pub fn tables() -> Vec<Vec<u8>> {
     samples
 }
 
-/// Where sections of a table begin, by its footer.
+/// The beginnings of a table's sections, according to its footer.
 fn places(table: &[u8]) -> [usize; 4] {
     let footer = table.len().saturating_sub(FOOTER_BYTES as usize);
     [0, 8, 16, 24].map(|field| {

@@ -235,7 +235,7 @@ type Model = BTreeMap<Vec<u8>, Vec<Write>>;
 
 type Rows = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// What the model has in `[start, end)`. An expired row counts as a tombstone.
+/// The rows of the model in `[start, end)`. An expired row counts as a tombstone.
 fn visible(model: &Model, start: Option<&[u8]>, end: Option<&[u8]>) -> Result<Rows> {
     let mut rows = Rows::new();
     for (key, writes) in model {

@@ -10,7 +10,7 @@ use std::ops::Range;
 
 const CHECKSUM_BYTES: usize = 4;
 const FOOTER_BYTES: usize = 144;
-/// Where the object's identity stands in an envelope.
+/// The place of the object's identity in an envelope.
 const OBJECT_ID: Range<usize> = 36..52;
 /// Blocks that are sealed at most: a hostile index may name very many empty ones.
 const MOST_BLOCKS: u32 = 1 << 12;
@@ -107,7 +107,7 @@ pub fn table(bytes: &mut [u8]) {
     section(bytes, object, footer..length);
 }
 
-/// Where the index says that blocks lie.
+/// The ranges of the blocks, according to the index.
 fn blocks(index: &[u8]) -> Result<Vec<Range<usize>>> {
     let mut reader = Reader::new(index);
     let count = reader.u32()?.min(MOST_BLOCKS);

@@ -113,7 +113,7 @@ fn key_schema() -> Result<KeySchema> {
     ])
 }
 
-/// Of the third generation: a column was added, and another widened.
+/// A schema of the third generation: a column was added, and another widened.
 fn value_schema() -> Result<ValueSchema> {
     older_schema()?.with_column("later", ColumnType::String)?.with_wider("small", INT)
 }

@@ -120,7 +120,7 @@ def history(
 
 @dataclass(frozen=True)
 class _State:
-    """What a comparison needs of a manifest."""
+    """The fields of a manifest that a comparison needs."""
 
     id: int
     time: datetime

@@ -1,7 +1,7 @@
 """Forwards log lines of the engine to `logging`.
 
-The loggers are children of `siltstone`; docs/operations.md lists them under "Log events". One thread
-forwards the lines, so that no thread of the engine waits for the interpreter.
+The loggers are children of `siltstone`; docs/operations.md lists them under "Log events". One
+thread forwards the lines, so that no thread of the engine waits for the interpreter.
 """
 
 from __future__ import annotations

@@ -29,9 +29,9 @@ class StoreProperty:
     needed: bool
     """Whether Siltstone needs the property."""
     reason: str
-    """What was examined, what is wrong, or why the property was skipped."""
+    """The examination, the defect, or the reason why the property was skipped."""
     remedy: str
-    """What to do about a store without the property."""
+    """The remedy for a store without the property."""
 
     def __str__(self) -> str:
         text = f"{self.name} {self.result}: {self.reason}"

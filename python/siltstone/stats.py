@@ -338,8 +338,8 @@ class Stats:
     storage_price_per_month: float
     """Price of storing the tables for a month at the rates of S3 Standard, in US dollars."""
     compaction_log: tuple[Compaction, ...]
-    """The last compactions in the process of this writer, oldest first: at most 64. Not part of iteration,
-    `metrics()` or `to_prometheus()`."""
+    """The last compactions in the process of this writer, oldest first: at most 64. Not part of
+    iteration, `metrics()` or `to_prometheus()`."""
     latencies: tuple[Histogram, ...]
     """Durations of durable writes, reads and requests. The figures that end in `_p50` and `_p99`
     are quantiles of them. Not part of iteration, `metrics()` or `to_prometheus()`."""

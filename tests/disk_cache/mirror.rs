@@ -50,7 +50,7 @@ fn a_mirror_has_every_table_before_it_is_read() {
         assert_eq!(world.gets(&reader, (0..15_000).step_by(11)).await, 0);
         reader.close().await.unwrap();
 
-        // What is there is not fetched again.
+        // Parts in the cache are not fetched again.
         let again = world.reader(options).await;
         let before = world.requests.totals().gets;
         mirrored(&world, &again, 15 * 1_000_000).await;

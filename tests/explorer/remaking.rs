@@ -461,7 +461,7 @@ impl Model for Remaking {
             let id = CheckpointId(id);
             let expires_at = Some(UnixMillis(1));
             let edit = Edit::AddCheckpoint(NewCheckpoint { id, expires_at, ..Default::default() });
-            // What they know is the newest state that was not destroyed.
+            // They know the newest state that was not destroyed.
             let known = place.manifests.values().rfind(|one| one.destroyed_at.is_none());
             let known = Arc::clone(known.expect("a state before the end"));
             actors.push(Actor::Committer(Commit::new(edit, known, self.rules)));

@@ -209,7 +209,7 @@ pub(crate) enum Pending {
     Delete(ObjectName),
 }
 
-/// What the tags of the store tell about an object that was listed, and then read.
+/// The information in the store's tags about an object that was listed, and then read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tags {
     /// The store has no tags.

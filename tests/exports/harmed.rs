@@ -59,7 +59,7 @@ fn a_table_that_the_mirror_lost_is_copied_again() {
                 assert_eq!(read(&target).await.unwrap(), expected, "{name} {at}");
                 check_whole(&target).await;
                 assert_eq!(read(&target).await.unwrap(), expected, "{name} {at}");
-                // What is whole is not copied again.
+                // Undamaged tables are not copied again.
                 assert_eq!(export(&source, &target).await.unwrap().tables_moved, 0);
             }
         }

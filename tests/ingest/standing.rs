@@ -170,7 +170,7 @@ fn who_closes_a_job_once_more_sees_through_a_damaged_read() {
     }
 }
 
-/// Of equal keys the later part's counts, and within a part the last row's.
+/// The later part's row counts if keys are equal, and within a part the last row.
 #[test]
 fn parts_that_share_keys_lie_above_each_other() {
     let place = Place::new();

@@ -150,7 +150,7 @@ class Judge(Order):
         return low, seqs[at][1] - 1 if at < len(seqs) else self.last.batch
 
     def read_versions(self) -> None:
-        """Of two jobs of an application, one must be allowed to follow the other."""
+        """Checks that of two jobs of an application, one may follow the other."""
         for jobs in self.lives.apps.values():
             for one, other in combinations(jobs, 2):
                 both = ((one, other), (other, one))

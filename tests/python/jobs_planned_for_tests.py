@@ -16,7 +16,7 @@ from typing import Any
 
 ZONES = 5
 CELLS = 60
-# Of the cells that batches put, half are put often, the others rarely.
+# Half of the cells that batches put are put often, the others rarely.
 PUT = 48
 OFTEN = PUT // 2
 RARELY = 16

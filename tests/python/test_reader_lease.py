@@ -1,4 +1,4 @@
-"""What readers protect from the collector: shared leases, a given checkpoint, or nothing."""
+"""Protection of readers from the collector: shared leases, a given checkpoint, or nothing."""
 
 from __future__ import annotations
 

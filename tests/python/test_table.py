@@ -93,7 +93,7 @@ def test_lists_structs_and_maps_are_values(tmp_path) -> None:
         assert db.table.get({"id": 4})["at"] == {"x": 9, "day": None}
         assert db.table.get({"id": 4})["tags"] == ["c"]
         assert db.table.get({"id": 5})["tags"] == ["p", "q"]
-        # What a scan gives can be put again.
+        # The rows of a scan can be put again.
         db.table.put(pa.table(db.table.scan())).wait()
         db.table.add_column(pa.field("more", pa.list_(pa.int8())))
         assert db.table.get({"id": 1}) == {**rows[0], "more": None}

@@ -231,7 +231,7 @@ def test_conditions(db: siltstone.Database) -> None:
     assert db.get(b"k") is None
     db.put(b"k", b"", if_absent=True)
     db.put(b"k", b"3", if_value=b"")
-    # What `get` returned may be passed on: None is an absent key.
+    # The result of `get` may be passed on: None is an absent key.
     with pytest.raises(siltstone.Conflict):
         db.put(b"k", b"4", if_value=None)
     with pytest.raises(siltstone.Conflict):

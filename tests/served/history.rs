@@ -1,4 +1,4 @@
-//! What was written to each key, and how far it is acknowledged.
+//! The writes to each key, and how far they are acknowledged.
 
 use std::collections::BTreeMap;
 

@@ -15,7 +15,7 @@ use tokio::runtime::{Builder, Runtime};
 
 /// The deadline of every call.
 const DEADLINE: Duration = Duration::from_secs(4);
-/// What a busy machine may add.
+/// The additional time of a busy machine.
 const SLACK: Duration = Duration::from_secs(4);
 const KEYS: u64 = 40;
 

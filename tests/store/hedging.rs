@@ -73,7 +73,7 @@ fn a_store_that_is_slow_as_a_whole_gets_few_requests_twice() {
     for _ in 0..KNOWN + 60 {
         server.get(Some(0..4)).unwrap();
     }
-    // What was earned by 80 requests: one in twenty.
+    // 80 requests earned one hedge in twenty.
     assert!(server.requests() <= KNOWN + 60 + 5, "{}", server.requests());
 }
 

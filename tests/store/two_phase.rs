@@ -33,7 +33,7 @@ type Waiting = (usize, Box<dyn FnOnce(&World) + Send>);
 
 const NAME: ObjectName = ObjectName::Manifest(ManifestId(7));
 
-/// What all processes share.
+/// The state that all processes share.
 #[derive(Default)]
 struct World {
     objects: Mutex<BTreeMap<ObjectName, Bytes>>,
@@ -294,7 +294,7 @@ fn poll_tasks(world: &World) {
     *world.tasks.lock() = going;
 }
 
-/// What a process does, and what it saw.
+/// An action of a process.
 #[derive(Clone, Copy, Debug)]
 enum Act {
     Create(&'static str),
@@ -320,7 +320,7 @@ async fn act(store: Arc<TwoPhaseStore>, act: Act, seen: Arc<Mutex<Seen>>) {
                 PutAnswer::Created => seen.lock().created.push(bytes),
                 PutAnswer::Exists => {}
                 PutAnswer::Refused(error) | PutAnswer::Ambiguous(error) => {
-                    // Of a source that was revoked.
+                    // The source may have been revoked, which is a transient error.
                     if !error.kind().is_transient() {
                         seen.lock().errors.push(error.to_string());
                     }
@@ -421,7 +421,8 @@ fn run(
     judge(&world, acts, &seen.lock())
 }
 
-/// What must hold when every process has ended: a fresh one finds what was acknowledged and read.
+/// Checks the promises when every process has ended: a fresh one finds all acknowledged and read
+/// creates.
 fn judge(world: &Arc<World>, acts: &[Act], seen: &Seen) -> Vec<String> {
     let mut broken = std::mem::take(&mut *world.broken.lock());
     broken.extend(seen.errors.iter().cloned());

@@ -81,7 +81,7 @@ fn a_separate_log_has_the_options_of_its_provider_and_its_own() {
     }
 }
 
-/// Of one process, each through a separate store; no request is made for it.
+/// Both writers are in one process, each with a separate store. The check makes no request.
 #[test]
 fn a_second_writer_is_known_wherever_the_first_one_is() {
     let (runtime, effects) = runtime();

@@ -26,8 +26,8 @@ pub(crate) fn patches(root: &Path, sources: &[Source]) -> Vec<Broken> {
     broken
 }
 
-/// What is wrong with the commands at the head of a patch. The last word of each is a part of the
-/// name of a test.
+/// The defects of the commands at the head of a patch. The last word of each is a part of the name
+/// of a test.
 fn unfound(patch: &str, sources: &[Source]) -> Vec<String> {
     let commands: Vec<&str> = patch.lines().map_while(|line| line.strip_prefix(FOUND_BY)).collect();
     if commands.is_empty() {

@@ -49,7 +49,7 @@ class Dimension(ABC):
 
     name: ClassVar[str]
     text: ClassVar[str]
-    """What is counted, for the table."""
+    """The counted quantity, for the table."""
     sizes: ClassVar[tuple[int, ...]]
     """Five sizes, three decades where one process can hold them."""
     quick: ClassVar[tuple[int, ...]]

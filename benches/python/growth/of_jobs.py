@@ -23,7 +23,7 @@ def staged(url: Path, number: int, app: str | None = None) -> ingest.IngestReque
 
 
 class Jobs(Dimension):
-    """What both dimensions of jobs measure."""
+    """The measurements that both dimensions of jobs share."""
 
     sizes = (1, 5, 25, 125, 625)
     quick = (1, 4, 16)

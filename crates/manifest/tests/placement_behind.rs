@@ -264,7 +264,7 @@ impl Place {
         for table in tables.iter().rev() {
             for (key, (seq, what)) in &self.rows[&table.id] {
                 let seq = table.seq_override.unwrap_or(*seq);
-                // Of two entries with one number either may be kept: here the older layer's.
+                // Either of two entries with one number may be kept: here the older layer's.
                 if merged.get(key).is_none_or(|there| there.0 < seq) {
                     merged.insert(*key, (seq, *what));
                 }

@@ -19,7 +19,7 @@ const SHORT_STRETCH: usize = 4;
 /// are not plain usually come in groups.
 const MOST_ONE_BY_ONE: u32 = 64;
 
-/// Where the item lies.
+/// The place of the item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum VisibleAt {
     Nowhere,

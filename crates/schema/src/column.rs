@@ -94,17 +94,17 @@ macro_rules! with_strings {
 }
 pub(crate) use with_strings;
 
-/// What of a column is encoded.
+/// The values and nulls of a column that is encoded.
 pub(crate) struct EncodedCells<'a> {
     pub(crate) values: PresentValues<'a>,
     pub(crate) nulls: Option<&'a NullBuffer>,
-    /// Bytes of a value that has always as many.
+    /// Length of a value in bytes, if all values have the same length.
     pub(crate) width: Option<usize>,
-    /// Of a decimal: the least number that is too large.
+    /// The smallest number that is too large for the decimal type.
     bound: Option<i128>,
 }
 
-/// What else a column must be, for a text that names it.
+/// The column of a schema that an array is encoded for.
 pub(crate) struct Place<'a> {
     pub(crate) name: &'a str,
     pub(crate) column_type: &'a ColumnType,

@@ -222,7 +222,7 @@ fn shown(
     Ok((OffsetBuffer::from_lengths(lengths), items))
 }
 
-/// Where the lists of a column end, and their items; `None` for a column of another type.
+/// The ends of a column's lists, and their items; `None` for a column of another type.
 fn items_of(array: &ArrayRef, name: &str) -> Result<Option<(OffsetBuffer<i32>, ArrayRef)>> {
     let too_many = || {
         let text = "a column of lists has over 2^31 items: write fewer rows at a time";
@@ -252,7 +252,7 @@ fn items_of(array: &ArrayRef, name: &str) -> Result<Option<(OffsetBuffer<i32>, A
     }))
 }
 
-/// What a column is to become, and the nulls that it keeps.
+/// The type that a column is converted to, and the nulls that it keeps.
 struct Target<'a> {
     wanted: &'a ColumnType,
     name: &'a str,

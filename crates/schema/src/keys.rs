@@ -21,7 +21,7 @@ use siltstone_base::{Error, Result};
 use std::collections::BTreeSet;
 use std::fmt;
 
-/// What a schema's text begins with.
+/// The beginning of a schema's text.
 const HEAD: &str = "keys 1 ";
 /// Marks of a nullable column.
 const NULL_FIRST: u8 = 0;
@@ -72,7 +72,7 @@ impl KeyColumn {
         self
     }
 
-    /// What every byte of the payload is inverted with.
+    /// The mask by which every byte of the payload is inverted.
     fn flip(&self) -> u8 {
         if self.descending { 0xff } else { 0 }
     }
@@ -82,7 +82,7 @@ impl KeyColumn {
         if self.nulls_last { NULL_LAST } else { NULL_FIRST }
     }
 
-    /// Bytes of a payload that has always as many.
+    /// Length of a payload in bytes, if all payloads have the same length.
     fn width(&self) -> Option<usize> {
         self.column_type.width()
     }

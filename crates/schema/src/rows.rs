@@ -4,11 +4,11 @@ use arrow_array::BinaryArray;
 use arrow_buffer::{Buffer, OffsetBuffer, ScalarBuffer};
 use siltstone_base::{Error, Result};
 
-/// What encoding makes.
+/// Encoded rows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rows {
     bytes: Vec<u8>,
-    /// Where each row ends.
+    /// The end of each row.
     ends: Vec<usize>,
 }
 
@@ -26,7 +26,7 @@ impl Rows {
         Rows { bytes: vec![0; end], ends }
     }
 
-    /// What is in every row, to be written.
+    /// The rows as mutable slices, to be filled.
     pub(crate) fn parts(&mut self) -> Vec<&mut [u8]> {
         let mut rest = self.bytes.as_mut_slice();
         let mut start = 0;
@@ -44,14 +44,14 @@ impl Rows {
         parts.collect()
     }
 
-    /// Puts those of `other` behind them.
+    /// Appends the rows of `other`.
     pub fn append(&mut self, other: &Rows) {
         let before = self.bytes.len();
         self.bytes.extend_from_slice(&other.bytes);
         self.ends.extend(other.ends.iter().map(|end| before + end));
     }
 
-    /// How many.
+    /// The number of rows.
     #[must_use]
     pub fn len(&self) -> usize {
         self.ends.len()

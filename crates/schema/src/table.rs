@@ -118,13 +118,13 @@ impl TableSchema {
         Err(Error::invalid(text).with("column", name))
     }
 
-    /// How many columns there are.
+    /// The number of columns.
     #[must_use]
     pub fn width(&self) -> usize {
         self.keys.columns().len() + self.values.columns().len()
     }
 
-    /// What Arrow calls them: the key's columns, then the value's.
+    /// The Arrow schema: the columns of the key, then those of the value.
     #[must_use]
     pub fn arrow(&self) -> Schema {
         let keys =
@@ -188,7 +188,7 @@ fn type_of(field: &Field) -> Result<ColumnType> {
     ColumnType::of(field.data_type()).map_err(|error| error.with("column", field.name()))
 }
 
-/// What is said about a column of a key.
+/// The order of a column of a key.
 #[derive(Default)]
 struct Order {
     descending: bool,
@@ -211,7 +211,7 @@ impl Order {
     }
 }
 
-/// What may be said behind a name, the last word first: where nulls are, and the direction.
+/// The words that may follow a name, last word first: the position of nulls, and the direction.
 const WORDS: [&[&str]; 2] = [&[" nulls first", " nulls last"], &[" asc", " desc"]];
 
 /// The column that is spoken of, and its order. A name may have words of an order in it, so the

@@ -9,13 +9,13 @@ use std::fmt;
 /// Most columns of a schema: more than any table has, and few enough for 16 bits.
 pub(crate) const MAX_COLUMNS: usize = 4096;
 
-/// Where a parser stops to recurse. [`ColumnType::of`] refuses less.
+/// Maximum depth of a parsed type. [`ColumnType::of`] rejects less deep ones already.
 const MAX_PARSED_DEPTH: usize = 32;
 
 /// Reads words from the front of a text.
 pub(crate) struct TextScanner<'a> {
     rest: &'a str,
-    /// How many types contain what is read.
+    /// The depth of the type that is being read.
     depth: usize,
 }
 

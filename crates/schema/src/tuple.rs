@@ -105,7 +105,7 @@ pub fn check_key(key: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Where the keys begin and end whose first parts were put into `key`: the second is past them.
+/// The range of the keys whose first parts were put into `key`; the second is past the range.
 ///
 /// # Errors
 /// Invalid for parts that leave no room for a bound.

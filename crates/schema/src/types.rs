@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 /// Longest `binary(n)`: that of a key.
 pub(crate) const MAX_FIXED_BYTES: usize = siltstone_base::limits::MAX_KEY_BYTES;
-/// How many types may contain one: parsing and reading recurse.
+/// Maximum depth of a type: parsing and reading recurse.
 const MAX_DEPTH: usize = 16;
 /// The name of the items of a list.
 pub(crate) const ITEM: &str = "item";
@@ -36,25 +36,26 @@ pub enum ColumnType {
     Decimal {
         /// Digits, 1 to 38.
         precision: u8,
-        /// Those behind the point.
+        /// Digits after the decimal point.
         scale: i8,
     },
     /// Days since 1970.
     Date,
     /// A count since 1970.
     Timestamp {
-        /// Of what.
+        /// The unit.
         unit: TimeUnit,
-        /// Of instants: the zone that they are shown in. `None`: times of a clock.
+        /// Time zone in which instants are shown; `None`: local timestamps.
         zone: Option<Arc<str>>,
     },
     /// Text in UTF-8.
     String,
     /// Bytes.
     Binary,
-    /// So many bytes.
+    /// A fixed number of bytes.
     FixedBinary(i32),
-    /// A sequence of items of one type. Only of values, as the two below.
+    /// A sequence of items of one type. Only columns of values may have this type and the two
+    /// below.
     List(Box<NestedField>),
     /// Fields by name.
     Struct(Vec<NestedField>),
@@ -87,7 +88,8 @@ impl NestedField {
         })
     }
 
-    /// The same under the name that schemas use, in place of the one of the program that made it.
+    /// The same part under the name that schemas use, instead of the name given by the program that
+    /// made it.
     fn named(self, name: &str) -> Box<NestedField> {
         Box::new(NestedField { name: name.to_owned(), ..self })
     }
@@ -98,10 +100,10 @@ impl NestedField {
 }
 
 impl ColumnType {
-    /// The type of what Arrow calls this.
+    /// The column type of an Arrow type.
     ///
     /// # Errors
-    /// Unsupported for all others, with the way out.
+    /// Unsupported for other types; the message has the remedy.
     pub fn of(arrow: &DataType) -> Result<ColumnType> {
         ColumnType::nested(arrow, 0)
     }
@@ -165,7 +167,7 @@ impl ColumnType {
         })
     }
 
-    /// The type of a map whose entries Arrow calls this, `depth` types deep.
+    /// The type of a map whose entries have this Arrow type, `depth` types deep.
     fn map(entries: &DataType, depth: usize) -> Result<ColumnType> {
         let DataType::Struct(pair) = entries else {
             return Err(Error::invalid("a map has keys and values"));
@@ -182,7 +184,7 @@ impl ColumnType {
         Ok(ColumnType::Map { key: Box::new(key), value })
     }
 
-    /// What Arrow calls the columns that decoding makes.
+    /// The Arrow type of decoded columns.
     #[must_use]
     pub fn arrow(&self) -> DataType {
         match self {
@@ -215,13 +217,13 @@ impl ColumnType {
         }
     }
 
-    /// Whether it has parts of other types.
+    /// Whether the type is nested.
     #[must_use]
     pub fn is_nested(&self) -> bool {
         matches!(self, ColumnType::List(_) | ColumnType::Struct(_) | ColumnType::Map { .. })
     }
 
-    /// Bytes of a value that has always as many, in a key and in a value; `None` for strings.
+    /// Length of a value in bytes, in a key and in a value; `None` for strings.
     pub(crate) fn width(&self) -> Option<usize> {
         Some(match self {
             ColumnType::Boolean => 1,
@@ -238,7 +240,7 @@ impl ColumnType {
         })
     }
 
-    /// Whether it is one that there can be: the fields are open.
+    /// Whether the type is valid; the fields are public and may have any values.
     pub(crate) fn is_valid(&self) -> bool {
         match self {
             ColumnType::Int { bits, .. } => matches!(bits, 8 | 16 | 32 | 64),
@@ -257,8 +259,8 @@ impl ColumnType {
         }
     }
 
-    /// Whether a column of type `other` may be put where this one is asked for: the zone says how
-    /// an instant is shown, and no more.
+    /// Whether a column of type `other` is accepted for this type. The time zone is ignored,
+    /// because it only affects the display.
     pub(crate) fn takes(&self, other: &ColumnType) -> bool {
         match (self, other) {
             (
@@ -292,7 +294,7 @@ fn fixed_bytes(bytes: i32) -> bool {
     usize::try_from(bytes).is_ok_and(|bytes| (1..=MAX_FIXED_BYTES).contains(&bytes))
 }
 
-/// As in the text of a schema.
+/// The type as in the text of a schema.
 impl fmt::Display for ColumnType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -333,7 +335,7 @@ impl fmt::Display for ColumnType {
     }
 }
 
-/// A name as it stands in a text.
+/// A name, quoted as in the text of a schema.
 pub(crate) struct QuotedName<'a>(pub(crate) &'a str);
 
 impl fmt::Display for QuotedName<'_> {

@@ -20,17 +20,17 @@ use siltstone_base::{Error, Result};
 use std::collections::BTreeSet;
 use std::fmt;
 
-/// What a schema's text begins with.
+/// The beginning of a schema's text.
 const HEAD: &str = "values 1 generation ";
 
-/// Most places of columns, of all generations together: what a schema takes in memory.
+/// Maximum number of columns of all generations together, which limits the memory of a schema.
 const MAX_SLOTS: usize = 1 << 20;
 
 /// A type that a column had.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Was {
     column_type: ColumnType,
-    /// The first generation in which it has another.
+    /// The first generation in which the column has another type.
     until: u16,
 }
 
@@ -40,9 +40,9 @@ pub struct ValueColumn {
     name: String,
     column_type: ColumnType,
     nullable: bool,
-    /// The generation that it came with.
+    /// The generation that added the column.
     since: u16,
-    /// The types that it had, the first one first.
+    /// Its earlier types, oldest first.
     was: Vec<Was>,
 }
 
@@ -98,9 +98,9 @@ impl fmt::Display for ValueColumn {
 pub struct ValueSchema {
     generation: u16,
     columns: Vec<ValueColumn>,
-    /// Where the columns lie, by generation, from the first on.
+    /// The layout of the columns in each generation, from the first on.
     layouts: Vec<Layout>,
-    /// The last of them.
+    /// The layout of the newest generation.
     newest: Layout,
 }
 
@@ -113,10 +113,10 @@ impl PartialEq for ValueSchema {
 impl Eq for ValueSchema {}
 
 impl ValueSchema {
-    /// The first generation. A schema may have no columns: keys can say everything.
+    /// The first generation of a schema. It may have no columns: then keys have all data.
     ///
     /// # Errors
-    /// Invalid for two columns of one name, for a type that cannot be, for too many columns.
+    /// Invalid for two columns of one name, for an invalid type, and for too many columns.
     pub fn new(columns: Vec<ValueColumn>) -> Result<Self> {
         ValueSchema::of(1, columns)
     }
@@ -153,7 +153,7 @@ impl ValueSchema {
         Ok(ValueSchema { generation, columns, layouts, newest })
     }
 
-    /// The schema that this text says.
+    /// Parses the text of a schema.
     ///
     /// # Errors
     /// Corruption for another text than its `Display` writes; Unsupported for a later version.
@@ -203,10 +203,10 @@ impl ValueSchema {
         self.generation
     }
 
-    /// The next generation, with a column more; older rows have null there.
+    /// The next generation, with an additional column, which is null in older rows.
     ///
     /// # Errors
-    /// Invalid for a name that is there already, and past the last generation.
+    /// Invalid for an existing name, and past the last generation.
     pub fn with_column(&self, name: &str, column_type: ColumnType) -> Result<Self> {
         self.next(|generation, columns| {
             let mut column = ValueColumn::new(name, column_type, true);
@@ -219,8 +219,8 @@ impl ValueSchema {
     /// The next generation, in which a column has a wider type.
     ///
     /// # Errors
-    /// Invalid for a type that does not hold all of the column's values, and where there is no
-    /// such column.
+    /// Invalid for a type that cannot represent all values of the column, and if there is no such
+    /// column.
     pub fn with_wider(&self, name: &str, column_type: ColumnType) -> Result<Self> {
         self.next(|generation, columns| {
             let column = named(columns, name)?;
@@ -237,7 +237,7 @@ impl ValueSchema {
     /// The next generation, in which a column may hold nulls.
     ///
     /// # Errors
-    /// Invalid where there is no such column, or where it may already.
+    /// Invalid if there is no such column, or if it is nullable already.
     pub fn with_nulls(&self, name: &str) -> Result<Self> {
         self.next(|_, columns| {
             let column = named(columns, name)?;
@@ -248,7 +248,7 @@ impl ValueSchema {
         })
     }
 
-    /// One that takes nulls everywhere, for rows that are not there.
+    /// The same schema with nullable columns only, for absent rows.
     pub(crate) fn lenient(&self) -> Self {
         let mut lenient = self.clone();
         lenient.columns.iter_mut().for_each(|column| column.nullable = true);
@@ -281,7 +281,7 @@ impl ValueSchema {
 }
 
 impl ValueColumn {
-    /// Whether the column can have become what it is, one change a generation.
+    /// Whether the history of the column is possible with one change per generation.
     fn has_history(&self, now: u16) -> bool {
         let mut types = self.was.iter().map(|was| &was.column_type).chain([&self.column_type]);
         let widened = types.clone().skip(1);

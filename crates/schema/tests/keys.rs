@@ -39,7 +39,7 @@ fn one(column: KeyColumn) -> KeySchema {
     KeySchema::new(vec![column]).unwrap()
 }
 
-/// What arrow-ord, whose floats are in IEEE's total order, has to be given: one zero, one NaN.
+/// The input for arrow-ord, which orders floats by IEEE's total order: one zero, one NaN.
 fn by_spark(array: &ArrayRef) -> ArrayRef {
     match array.data_type() {
         DataType::Float32 => {

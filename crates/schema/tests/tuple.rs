@@ -266,7 +266,7 @@ fn tuple() -> impl Strategy<Value = Vec<Part<'static>>> {
     prop::collection::vec(part(), 1..5)
 }
 
-/// What tells a key's parts apart from bytes that were damaged by little.
+/// Keys with one changed byte: decoding must not fail on them except with Corruption.
 fn damaged() -> impl Strategy<Value = Vec<u8>> {
     (tuple(), any::<prop::sample::Index>(), any::<u8>()).prop_map(|(parts, at, byte)| {
         let mut key = pack(&parts).unwrap();

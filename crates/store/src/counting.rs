@@ -58,13 +58,13 @@ pub struct Requests {
 /// immediately, by memory or a local folder, are not included.
 #[derive(Debug, Default)]
 pub struct RequestLatencies {
-    /// Of reads.
+    /// Latency of reads.
     pub get: Latency,
-    /// Of creates.
+    /// Latency of creates.
     pub put: Latency,
-    /// Of listings.
+    /// Latency of listings.
     pub list: Latency,
-    /// Of deletes.
+    /// Latency of deletes.
     pub delete: Latency,
 }
 

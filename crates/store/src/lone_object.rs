@@ -65,7 +65,7 @@ impl LoneObject {
         LoneObject { object: Arc::new(MemoryObject(store)) }
     }
 
-    /// What a URL names.
+    /// The object that a URL names.
     pub(crate) fn of(object: impl SingleObject + 'static) -> LoneObject {
         LoneObject { object: Arc::new(object) }
     }

@@ -152,7 +152,7 @@ impl StoreOptions {
         self
     }
 
-    /// What `select` makes of the options, and of those of every renewal.
+    /// The options after `select`, which is also applied to those of every renewal.
     pub(crate) fn selected(
         self,
         select: impl Fn(StoreOptions) -> StoreOptions + Send + Sync + 'static,

@@ -16,7 +16,7 @@ pub(crate) const TARGET: &str = "siltstone.store";
 /// The kind of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verb {
-    /// Of bytes of an object.
+    /// A read of an object's bytes.
     Read,
     /// A conditional create.
     Create,

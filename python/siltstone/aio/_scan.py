@@ -59,7 +59,7 @@ class Scan(AsyncIterator[_Row]):
         self._scan: AsyncScan[_Row] = source._begin_scan(yields, start, end, prefix, reverse, limit)
         self._rows: Iterator[_Row] = iter(())
         self._waits = False
-        # What ended the scan: a second use would take the missing rows for an empty range.
+        # How the scan ended: a second use would take the missing rows for an empty range.
         self._ended: str | None = None
         self._gave_rows = False
 

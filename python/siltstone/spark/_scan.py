@@ -117,7 +117,7 @@ def scan(
             return int(type(frame).count(frame))
         return _counted_in_tasks(spark, f"siltstone: count {url}", **state_of_tasks)
 
-    # Of this frame, not of frames derived from it.
+    # Only this frame counts so, not frames derived from it.
     frame.count = counted_rows  # type: ignore[method-assign]
     return frame
 

@@ -123,7 +123,7 @@ class Sink:
     skips: bool = False
     """Whether nothing is written, because there is a database and the save mode is "ignore"."""
     creations: Sequence[Creation] = ()
-    """What this write created. It is removed if the write fails."""
+    """The database that this write created. It is removed if the write fails."""
 
     @property
     def mode(self) -> str:

@@ -11,7 +11,7 @@ pub(crate) struct StoredObject {
     pub(crate) etag: String,
     /// Milliseconds since 1970.
     pub(crate) modified: u64,
-    /// What a GET returns of the headers of the PUT.
+    /// The headers of the PUT that a GET returns.
     pub(crate) attributes: Vec<(String, String)>,
     /// The order in which objects were stored.
     pub(crate) number: u64,

@@ -32,7 +32,8 @@ enum Line<'a> {
 }
 
 impl Line<'_> {
-    /// Where the next page continues: after a key, or after all keys of a common prefix.
+    /// The position at which the next page continues: after a key, or after all keys of a common
+    /// prefix.
     fn token(&self) -> String {
         match self {
             Line::Object(key, _) => format!("key {key}"),

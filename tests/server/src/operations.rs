@@ -53,7 +53,7 @@ pub(crate) struct Manner {
     /// Conditions are checked, and nothing else is done.
     pub(crate) checks_only: bool,
     pub(crate) disturbance: Option<Disturbance>,
-    /// Of the keys of a bulk delete, every second one fails.
+    /// Every second key of a bulk delete fails.
     pub(crate) fails_halfway: bool,
     /// The least time between two writes of one key, in milliseconds.
     pub(crate) write_interval: Option<u64>,

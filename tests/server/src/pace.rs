@@ -96,9 +96,9 @@ impl LatencyModel {
 /// Bytes per second; `None` for as many as the machine can.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bandwidth {
-    /// Of all connections together, in each direction.
+    /// Bandwidth of all connections together, in each direction.
     pub shared: Option<u64>,
-    /// Of one request.
+    /// Bandwidth of one request.
     pub single: Option<u64>,
 }
 

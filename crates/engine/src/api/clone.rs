@@ -173,7 +173,7 @@ impl CloneMaker<'_> {
             pinned.entries.clone(),
             self.here.env.store.place().location().as_deref(),
         )?;
-        // Where a database was destroyed its numbers go on (RFC 0030, rule D4).
+        // If a database was destroyed at the place, its numbers continue (RFC 0030, rule D4).
         let initial = Manifest { id: first, ..begun };
         let mut requests = ManifestRequests::new(&self.here);
         let state = found(&self.here, &mut requests, initial).await?;

@@ -580,7 +580,7 @@ impl Database {
     }
 }
 
-/// What an ingest that ended at its deadline waited for, and whether the job is submitted.
+/// The reason why an ingest reached its deadline, and whether the job is submitted.
 fn awaited(newest: &Manifest, job: JobId) -> &'static str {
     if pending(newest, job).is_some() {
         return "its adoption; the job is submitted, and this writer or the next adopts it";

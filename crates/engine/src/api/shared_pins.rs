@@ -109,7 +109,7 @@ async fn same_state(
         tables && log && !one.expired_at(now)
     });
     let Some(same) = same else { return Ok(None) };
-    // What else a reader goes by may have changed since.
+    // The schema and the settings, which a reader also uses, may have changed since.
     let pinned = objects.manifest(same.manifest_id).await?;
     let same_rest = |pinned: &Arc<Manifest>| {
         (&pinned.schema, &pinned.settings) == (&newest.schema, &newest.settings)

@@ -30,7 +30,7 @@ pub struct StagedJob {
     pub bytes: u64,
     /// When the last of them was stored, by the store's clock; `None` where there are none.
     pub last_stored: Option<UnixMillis>,
-    /// How it stands.
+    /// The status of the job.
     pub stands: JobStatus,
 }
 

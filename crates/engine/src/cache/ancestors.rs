@@ -1,4 +1,4 @@
-//! Where tables of a clone's ancestors lie (rule K3, RFC 0029): by the number that a descriptor
+//! The places of tables of a clone's ancestors (rule K3, RFC 0029): by the number that a descriptor
 //! names, the store of that ancestor, and whose tables must stand there.
 
 use parking_lot::RwLock;

@@ -4,7 +4,7 @@
 //! table        0        1   2        3        4
 //! runs         [0, 1)   [1, 4)                [4, 5)     tables of a run ascend and are disjoint
 //! firsts       u64      u64 u64      u64      u64        where the table begins and ends: eight
-//! lasts        u64      u64 u64      u64      u64        bytes after what all bounds share
+//! lasts        u64      u64 u64      u64      u64        bytes after the common prefix
 //! ```
 //! A look-up asks one table of each of some dozen runs and is told no by most. Descriptors lie one
 //! by one in memory, and keys behind pointers in them: each would be a load that waits for the one
@@ -18,9 +18,9 @@ use std::sync::Arc;
 /// The bounds of all tables of a tree.
 #[derive(Debug, Default)]
 pub(crate) struct Bounds {
-    /// What all bounds begin with. A key that does not begin with it is in no table.
+    /// The common prefix of all bounds. A key without it is in no table.
     shared: Box<[u8]>,
-    /// Where each run begins and ends among the tables.
+    /// The positions of each run among the tables.
     runs: Box<[(usize, usize)]>,
     firsts: Box<[u64]>,
     lasts: Box<[u64]>,
@@ -30,12 +30,12 @@ pub(crate) struct Bounds {
 /// A key, made ready to be compared with bounds.
 pub(crate) struct PreparedKey<'a> {
     key: &'a [u8],
-    /// Eight bytes of it, after what all bounds share.
+    /// Its eight bytes after the common prefix of all bounds.
     head: u64,
 }
 
 impl Bounds {
-    /// Of these runs, newest first.
+    /// The bounds of these runs, which come newest first.
     pub(crate) fn new<'a>(tables_of_runs: impl Iterator<Item = &'a [Arc<TableHandle>]>) -> Self {
         let mut tables: Vec<Arc<TableHandle>> = Vec::new();
         let mut runs = Vec::new();
@@ -60,7 +60,7 @@ impl Bounds {
         }
     }
 
-    /// How many runs.
+    /// The number of runs.
     pub(crate) fn runs(&self) -> usize {
         self.runs.len()
     }

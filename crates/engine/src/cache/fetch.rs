@@ -30,7 +30,7 @@ use std::time::Duration;
 /// 5 ms, less than the first byte of another request.
 pub(crate) const COALESCE_GAP_BYTES: u64 = 256 << 10;
 
-/// What every read of one handle needs. A clone is another share of the same.
+/// The state that every read of one handle needs. A clone shares it.
 #[derive(Clone)]
 pub(crate) struct ReadContext(Arc<Needs>);
 
@@ -40,7 +40,7 @@ pub(crate) struct Needs {
     pub(crate) requests: Arc<Requests>,
     pub(crate) asked: Arc<HandleCounters>,
     pub(crate) cache: Arc<BlockCache>,
-    /// Where tables lie that are not in `env`'s store.
+    /// The stores of tables that are not in `env`'s store.
     pub(crate) ancestors: Ancestors,
     pub(crate) operator: OnceLock<Arc<dyn MergeOperator>>,
     /// The latest time that a read or write of this handle took for now.
@@ -137,7 +137,7 @@ pub(crate) fn brought(
 }
 
 impl ReadContext {
-    /// What reads of the writer of `epoch` go by.
+    /// The context of reads by the writer of `epoch`.
     pub(crate) fn of_writer(
         env: &Env,
         requests: &Arc<Requests>,

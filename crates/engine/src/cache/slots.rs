@@ -1,4 +1,4 @@
-//! Where the blocks of an open table are in memory: one slot a block, beside the table's metadata.
+//! The places of an open table's blocks in memory: one slot per block, beside the table's metadata.
 //!
 //! ```text
 //! block cache   owns the blocks, by (table, block); decides which stay
@@ -9,7 +9,7 @@
 //! caches. The cache learns of a share of the hits only, enough for its policy to know what is in
 //! use.
 //!
-//! One lock guards all slots of a table. So who looks many blocks up takes it once and then only
+//! One lock guards all slots of a table. A look-up of many blocks takes it once and then only
 //! loads: loads wait for memory side by side, while every locked instruction waits for all loads
 //! before it.
 
@@ -18,8 +18,8 @@ use siltstone_sst::Block;
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 
-/// Of the hits of one block, which ones the cache is told of: the first two, since the second is
-/// what tells a block that is used again from one that was used once, and then every 16th.
+/// The cache is told of the first two hits of a block, because the second one distinguishes a block
+/// that is used again from one that was used once, and then of every 16th.
 const FIRST_TOLD: u8 = 2;
 const TOLD_EVERY: u8 = 16;
 

@@ -1,4 +1,4 @@
-//! What a compactor needs from its process: that of the writer, or its own.
+//! The interface between a compactor and its process: that of the writer, or its own.
 
 use super::Compactor;
 use super::event::CompactorEvent;
@@ -67,8 +67,8 @@ pub(crate) trait Host: Send + Sync {
     /// # Errors
     /// Closed; Fenced and other errors that ended the handle.
     fn check_open(&self) -> Result<()>;
-    /// What retention keeps in a job that starts now on `state`: the floor, and the sequence
-    /// numbers at which readers read. `None` stands for every number from the floor on.
+    /// The versions that retention keeps in a job that starts now on `state`: the floor, and the
+    /// sequence numbers at which readers read. `None` stands for every number from the floor on.
     fn retention(&self, state: &Manifest) -> (Seq, Option<Vec<Seq>>);
     /// Tables whose metadata needs no request.
     fn known_tables(&self) -> KnownTables;

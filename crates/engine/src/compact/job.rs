@@ -70,7 +70,7 @@ impl JobEnd {
     }
 }
 
-/// What a job waits for.
+/// An event that a job waits for.
 enum JobEvent {
     /// A range has ended.
     Ended(usize, Result<RangeEnding>),

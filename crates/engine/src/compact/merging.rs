@@ -31,8 +31,8 @@ pub(super) struct Slice {
     pub(super) made: Option<MergeStop>,
 }
 
-/// Where tables end. A table never ends between versions of a key, because tables of a run share no
-/// key.
+/// The keys at which tables end. A table never ends between versions of a key, because tables of a
+/// run share no key.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TableEnds {
     /// Size at which a table ends, in bytes.

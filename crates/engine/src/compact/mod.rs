@@ -87,7 +87,7 @@ pub(crate) struct Compactor {
     /// plan.
     turn: Arc<tokio::sync::RwLock<()>>,
     held: Mutex<CompactorState>,
-    /// What this compactor has observed of the one that stopped it.
+    /// Observations of the compactor that stopped this one.
     watch: Mutex<take_back::CompactorWatch>,
     pub(crate) log: CompactionLog,
     limit: Limit,

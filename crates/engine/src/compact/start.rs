@@ -167,7 +167,7 @@ impl<'h> Starter<'h> {
         job
     }
 
-    /// What determines the bytes of the job's tables, as of its start.
+    /// The parameters that determine the bytes of the job's tables, as of its start.
     fn facts(&self, state: &Manifest, work: &Work, now: UnixMillis) -> JobFacts {
         let options = self.host.options();
         let (floor, snapshots) = self.host.retention(state);

@@ -25,7 +25,7 @@ pub(crate) fn patience(options: &Options) -> Duration {
     options.compactors.worker_timeout + options.compactors.poll_interval * (SLOWEST_LOOKS * JITTER)
 }
 
-/// What changes while a compactor, or a worker of its jobs, is alive.
+/// State that changes while a compactor, or a worker of its jobs, is alive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct LivenessSigns {
     epoch: Epoch,
@@ -46,8 +46,7 @@ impl LivenessSigns {
     }
 }
 
-/// What an observer has seen of the compactor that holds the epoch, by the observer's monotonic
-/// clock.
+/// Observations of the compactor that holds the epoch, by the observer's monotonic clock.
 #[derive(Debug, Default)]
 pub(super) struct CompactorWatch {
     seen: Option<ObservedSigns>,
@@ -87,7 +86,7 @@ impl CompactorWatch {
     }
 }
 
-/// What a stopped compactor does before it waits. If compaction is needed and a look is due, it
+/// The step of a stopped compactor before it waits. If compaction is needed and a look is due, it
 /// looks at the other compactor, and takes the epoch back if that was stalled for too long. Returns
 /// the time of the next call, by the monotonic clock; `None` means after the next event in this
 /// process.

@@ -50,7 +50,7 @@ impl UnitResult {
         self.finished.as_ref().map(|unit| unit.tables.as_slice())
     }
 
-    /// What has to be recorded of the unit.
+    /// The result of the unit that must be recorded.
     pub(super) fn finished(&self) -> Option<&FinishedUnit> {
         self.finished.as_ref()
     }

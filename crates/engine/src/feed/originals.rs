@@ -260,7 +260,7 @@ mod tests {
                 assert!(repeats(key, seq, Kind::Delete, &deletes), "{key:?} at {seq}");
             }
         }
-        // Where ranges overlap, the newest one counts.
+        // If ranges overlap, the newest one counts.
         let deletes = cover(&[(b"a", b"z", 3), (b"m", b"p", 9)]);
         assert!(repeats(b"n", 9, Kind::Delete, &deletes));
         assert!(repeats(b"a", 3, Kind::Delete, &deletes));

@@ -21,7 +21,7 @@ pub struct ChangeRows {
 }
 
 impl ChangeRows {
-    /// How many there are.
+    /// The number of rows.
     #[must_use]
     pub fn len(&self) -> usize {
         self.kinds.len()

@@ -10,7 +10,7 @@ use std::time::Duration;
 /// Superseded manifests that are worth a round though nothing else has changed.
 const MANIFESTS: u64 = 64;
 
-/// What the last round saw.
+/// The state that the last round left.
 #[derive(Clone, Debug, Default)]
 pub(super) struct LastRound {
     /// The newest manifest it went by; none before the first round.

@@ -18,12 +18,12 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use tokio::sync::Notify;
 
-/// What may stay by default. Twice what is alive and 1 GiB has to hold a tree, what a compaction is
-/// writing beside it, up to 256 MiB of WAL that is not flushed, and this: a quarter of the first
-/// and of the second.
+/// Garbage that may stay by default. Twice the live bytes and 1 GiB must hold the tree, the tables
+/// that a compaction writes beside it, up to 256 MiB of WAL that is not flushed, and this: a
+/// quarter of the live bytes and of the 1 GiB.
 const DEFAULT: Allowance = Allowance { least: 256 << 20, percent: 25 };
-/// What may stay when work ends: after `compact()`, and when the handle closes. A WAL object's
-/// worth costs less than a round.
+/// Garbage that may stay when work ends: after `compact()`, and when the handle closes. The garbage
+/// of one WAL object costs less than a round.
 const AT_REST: Allowance = Allowance { least: 4 << 20, percent: 25 };
 /// Manifests whose remains are worth a round when a handle closes, of any writer: processes
 /// that open often, write little and close leave no other sign.
@@ -77,7 +77,8 @@ impl Garbage {
         Arc::new(Garbage { requests, clock, allowed, known, too_much })
     }
 
-    /// What a round leaves: half of what is allowed, so that the next one has something to do.
+    /// The garbage that a round leaves: half of the allowance, so that the next round has something
+    /// to do.
     pub(crate) fn leaves(&self) -> Allowance {
         self.allowed.halved()
     }
@@ -177,7 +178,7 @@ impl KnownGarbage {
         }
     }
 
-    /// What keeps versions at `now`.
+    /// The leases and checkpoints that keep versions at `now`.
     fn kept(&self, now: UnixMillis) -> KeptVersions {
         let Some(newest) = &self.newest else { return KeptVersions::default() };
         let lately = UnixMillis(now.0.saturating_sub(CLOCKS_DIFFER));

@@ -66,7 +66,7 @@ pub(crate) struct Collector {
     /// Proven content of manifests, so that each is read once.
     known: ProvenManifests,
     pub(super) seen: LastRound,
-    /// What the last round left for its age, and its bytes.
+    /// The objects that the last round left because they were too young, and their bytes.
     young: Vec<(ObjectName, u64)>,
     /// Progress of the running round, for the caller that asked for it.
     pub(super) progress: Arc<Progress>,
@@ -111,7 +111,7 @@ impl Collector {
         self.seen.newest()
     }
 
-    /// What the last round left for its age, and its bytes.
+    /// The objects that the last round left because they were too young, and their bytes.
     pub(crate) fn young(&self) -> &[(ObjectName, u64)] {
         &self.young
     }

@@ -31,7 +31,7 @@ use siltstone_store::ObjectTag;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// What one look leaves for its next request.
+/// The results of one look for its next request.
 #[derive(Default)]
 pub(crate) struct ReadAhead {
     /// Whether the end of the run depended on the first manifest.

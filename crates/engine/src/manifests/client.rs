@@ -306,7 +306,7 @@ pub(crate) async fn try_commit_alone(
     ManifestRequests::new(objects).try_commit(edit, newest).await
 }
 
-/// Who is told what a client learns: the process that it commits for.
+/// The process that a client commits for, which is notified of newer states.
 pub(crate) trait Observer: Send + Sync {
     /// A newer state is known. Told in the order of the states, under a lock: it must not wait.
     fn learns(&self, newest: &Arc<Manifest>);
@@ -402,7 +402,7 @@ impl ManifestClient {
         }
     }
 
-    /// What a look finds from `known` on: by one read, or by a listing.
+    /// The result of a look that starts from `known`: by one read, or by a listing.
     async fn sought(&self, known: Arc<Manifest>, thorough: bool) -> Result<Option<Arc<Manifest>>> {
         let (known, rules) = (Some(known), rules::in_force());
         let machine = if thorough { Look::new(known, rules) } else { Look::probe(known, rules) };

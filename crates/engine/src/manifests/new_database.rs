@@ -94,7 +94,7 @@ async fn dated_identity(
     Ok((DatabaseId::counting_from(first, database.0 as u64), scratch))
 }
 
-/// Where a database that is made now counts from.
+/// The first number of a database that is created now.
 async fn first_number(
     objects: &Objects,
     database: DatabaseId,

@@ -74,7 +74,7 @@ pub struct Options {
     pub block_cache_bytes: usize,
     /// Memory for indexes and filters of tables.
     pub metadata_cache_bytes: usize,
-    /// Where parts of tables are cached on a disk: `disk_cache_path` and `disk_cache_bytes`.
+    /// The disk cache of parts of tables: `disk_cache_path` and `disk_cache_bytes`.
     pub disk_cache: DiskCacheOptions,
     /// Whether reads of this handle see only durable rows.
     pub read_durable_only: bool,

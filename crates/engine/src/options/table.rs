@@ -28,7 +28,7 @@ const MOVED: [(&str, &str); 8] = [
     ("wal_enabled", "writes.wal_enabled"),
 ];
 
-/// Where the option is that once had this name.
+/// The present name of an option that had the name `name` before.
 pub(super) fn place_of(name: &str) -> Option<&'static str> {
     let own = MOVED.iter().find(|(before, _)| *before == name).map(|(_, place)| *place);
     own.or_else(|| CompactionOptions::place_of(name))

@@ -25,8 +25,8 @@ use siltstone_bloom::key_hash;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// What answers may keep alive of blocks besides their own bytes; beyond it they are copied out. A
-/// hundred keys keep 100 blocks of 16 KiB at most, and are never copied.
+/// Bytes of blocks that answers may keep alive besides their own bytes; beyond it the answers are
+/// copied out. A hundred keys keep at most 100 blocks of 16 KiB, and are never copied.
 const PINNED_BYTES: usize = 8 << 20;
 /// Keys that are looked up before the task lets others run: some 50 ms. A call of millions of keys
 /// thus keeps its deadline, and can be interrupted.
@@ -41,7 +41,7 @@ struct BatchGet {
     rest: VecDeque<usize>,
     /// Those whose blocks are being fetched, by key too.
     at_work: Vec<usize>,
-    /// What answers keep alive; counted once something has to be fetched.
+    /// The blocks that answers keep alive; counted once something has to be fetched.
     pins: Option<Pins>,
 }
 

@@ -20,11 +20,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hint::black_box;
 use std::sync::Arc;
 
-/// What a walk found.
+/// The result of a walk.
 pub(crate) enum Lookup {
     /// The answer.
     Done(Option<Value>),
-    /// What must be fetched before the walk can answer.
+    /// The parts that must be fetched before the walk can answer.
     Lacking(Vec<MissingPart>),
 }
 
@@ -36,7 +36,7 @@ pub(crate) enum MissingPart {
     Turn,
 }
 
-/// What was fetched for this read; the caches may have let go of it meanwhile.
+/// The parts that were fetched for this read; the caches may have evicted them meanwhile.
 #[derive(Default)]
 pub(crate) struct FetchedParts {
     tables: BTreeMap<TablePart, Arc<OpenTable>>,
@@ -63,7 +63,7 @@ impl FetchedParts {
         context.block(table, block)
     }
 
-    /// What it takes of memory.
+    /// Its size in memory.
     pub(super) fn bytes(&self) -> usize {
         let blocks = self.blocks.values().map(|block| block.memory_bytes());
         blocks.sum::<usize>() + self.table_bytes()
@@ -185,7 +185,7 @@ pub(crate) fn get_entry(
     })))
 }
 
-/// What a walk for an entry found.
+/// The result of a walk for an entry.
 enum EntryLookup {
     Done(Option<KeyEntry>),
     Lacking(Vec<MissingPart>),
@@ -295,7 +295,7 @@ fn in_queue(
             Some(KeyDecision::Absent) => return Ok(Some(Lookup::Done(None))),
             Some(KeyDecision::Folded) => return folded(resolve).map(Some),
             None if resolve.is_deleted_below() => return folded(resolve).map(Some),
-            // What is older may be looked at only once this is known.
+            // Older entries may be read only once this one is known.
             None if !tables.lacking.is_empty() => {
                 return Ok(Some(Lookup::Lacking(tables.lacking)));
             }

@@ -15,7 +15,7 @@ const ANCHORS_PER_PART: u64 = 8;
 const MAX_TABLES_OPENED: usize = 64;
 
 impl Scan {
-    /// What it is of, as it was asked for.
+    /// The range, as requested.
     #[must_use]
     pub fn range(&self) -> &ScanRange {
         &self.range
@@ -92,7 +92,8 @@ impl Scan {
     }
 }
 
-/// Of `anchors`, keys with the bytes before each, those about `part_bytes` apart.
+/// Chooses keys about `part_bytes` apart among `anchors`, which are keys with the bytes before
+/// each.
 fn choose(mut anchors: Vec<(Vec<u8>, u64)>, part_bytes: u64) -> Vec<Vec<u8>> {
     anchors.sort_unstable();
     let mut part = 0;

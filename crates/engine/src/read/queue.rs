@@ -80,7 +80,7 @@ impl QueuedIngest {
 pub(crate) struct IngestQueue {
     /// Newest first; at least one.
     pub(crate) elements: Vec<Arc<QueuedIngest>>,
-    /// What the manifest names.
+    /// The levels of the manifest.
     pub(crate) below: Arc<Levels>,
 }
 

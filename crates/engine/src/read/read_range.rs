@@ -16,7 +16,7 @@ pub(crate) struct ReadRange {
 }
 
 impl ReadRange {
-    /// Of a scan of `range` that has not begun.
+    /// The range that a scan of `range` has read before it begins.
     pub(crate) fn new(range: &ScanRange) -> ReadRange {
         let (start, end) = (range.start.clone(), range.end.clone());
         ReadRange { start, end, reverse: range.reverse, last: Vec::new(), whole: false }

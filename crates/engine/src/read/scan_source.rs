@@ -319,7 +319,7 @@ mod tests {
         let versions = (2..10).chain(10_001..10_005).chain([1]);
         let all: Vec<u64> = [10_005].into_iter().chain(versions).collect();
         assert_eq!(backward(part(&memtable, 0, 20_000)), all);
-        // Of an old snapshot; and behind a flush that took a part of the versions.
+        // An old snapshot, and a flush that took a part of the versions.
         assert_eq!(backward(part(&memtable, 0, 5_000))[7..], [9, 5_000, 1]);
         assert_eq!(backward(part(&memtable, 9_999, 10_003)), [10_000, 10_001, 10_002, 10_003]);
         assert_eq!(backward(part(&memtable, 5_000, 20_000)).len(), 1 + 8 + 4);

@@ -32,7 +32,7 @@ impl Size {
     /// Adds the part of a table in `[start, end)`.
     fn add_part(&mut self, table: &Table, start: Option<&[u8]>, end: Option<&[u8]>) {
         let descriptor = table.descriptor();
-        // What is not visible is not there.
+        // Only the visible part of the table counts.
         let (start, end) = descriptor.in_sight(start, end);
         let all = Table::bytes_of_blocks(descriptor).max(1);
         let bytes = table.bytes_between(start, end).min(all);
@@ -57,7 +57,7 @@ pub(crate) fn approximate_size(context: &ReadContext, pin: &Pin, range: ScanRang
     }
     let tree = &pin.tree;
     for memtable in tree.memtables() {
-        // What is in tables too counts there; what came after the moment not at all.
+        // Rows that are in tables too are counted there; later rows are not counted.
         let in_tables = memtable.last_seq().is_none_or(|last| last <= tree.flushed_seq);
         if !in_tables && memtable.first_seq().is_some_and(|first| first <= pin.seq) {
             let (rows, bytes) = memtable.extent(start, end);

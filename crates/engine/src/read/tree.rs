@@ -20,7 +20,7 @@ pub(crate) struct Tree {
     pub(crate) active: Arc<Memtable>,
     /// Full and waiting to be flushed, newest first.
     pub(crate) frozen: Vec<Arc<Memtable>>,
-    /// What the manifest names, and above that what is queued.
+    /// The levels of the manifest, and above them the queued ingests.
     pub(crate) levels: Arc<Levels>,
     /// Ingests between the memtables; `None` mostly.
     pub(crate) queue: Option<Arc<IngestQueue>>,
@@ -97,11 +97,11 @@ impl Tree {
 #[derive(Debug, Default)]
 pub(crate) struct Levels {
     pub(crate) runs: Vec<TableRun>,
-    /// How many of the runs are entries of L0.
+    /// The number of runs that are entries of L0.
     pub(crate) l0: usize,
-    /// What keeps most keys from most of them.
+    /// Filters that exclude most keys from most of the runs.
     pub(crate) filters: Arc<KeyFilters>,
-    /// How many layers of jobs had come behind (`Manifest::behind`).
+    /// The number of layers of jobs that were ingested behind (`Manifest::behind`).
     pub(crate) behind: Option<u64>,
     /// The newest sequence number of an entry.
     pub(super) newest: Seq,

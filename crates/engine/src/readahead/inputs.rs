@@ -105,7 +105,7 @@ impl Inputs {
         Some(TableCursor::new(Arc::clone(table), prefetch).named(name))
     }
 
-    /// What was said of the tables.
+    /// The descriptors of the tables.
     pub(crate) fn descriptors(&self) -> impl Iterator<Item = &SstDescriptor> {
         self.tables.values().map(|prefetch| prefetch.descriptor())
     }
@@ -120,7 +120,7 @@ impl Inputs {
             if prefetch.mend(addr.block).await? {
                 continue;
             }
-            // What is on its way may be the very wave.
+            // The wave that is being read may contain the block.
             self.await_wave(addr.sst).await;
             if !prefetch.has(addr.block)? {
                 let wave = prefetch.from(addr.block).ok_or_else(|| {

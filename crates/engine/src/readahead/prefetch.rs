@@ -1,5 +1,5 @@
-//! What was read of a table and not reached yet: stored bytes of neighbouring blocks, each decoded
-//! when a merge comes to it, so that it is still in the core's cache when its entries are read.
+//! Blocks of a table that were read ahead of a merge: stored bytes of neighbouring blocks. Each is
+//! decoded when the merge reaches it, so that it is in the core's cache when its entries are read.
 
 use crate::cache::fetch::{CacheFill, ReadContext};
 use bytes::Bytes;
@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// How far a table is read ahead.
+/// Bounds of the bytes that are read ahead of one table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PrefetchBytes {
     /// Bytes of the first wave; from one to the next it doubles.
@@ -24,7 +24,7 @@ pub(crate) struct PrefetchBytes {
 /// Neighbouring blocks as they are stored.
 pub(crate) struct BlockWave {
     blocks: Range<u32>,
-    /// Where `bytes` start in the object.
+    /// The offset of `bytes` in the object.
     at: u64,
     bytes: Bytes,
 }
@@ -34,7 +34,7 @@ pub(crate) struct TablePrefetch {
     table: Arc<Table>,
     context: ReadContext,
     ahead: PrefetchBytes,
-    /// Where waves of a store that answers at once are read to.
+    /// Buffers for the waves of a store that answers immediately.
     buffers: Buffers,
     /// Blocks from this one on are not read ahead: no cursor will need them.
     end: u32,
@@ -78,13 +78,13 @@ impl TablePrefetch {
         TablePrefetch { table, context, ahead, buffers, end, state: Mutex::new(state) }
     }
 
-    /// What was said of the table.
+    /// The descriptor of the table.
     pub(crate) fn descriptor(&self) -> &SstDescriptor {
         self.table.descriptor()
     }
 
-    /// Where the next wave lies, when it is due: what is at hand will be used up soon. It counts as
-    /// asked for then.
+    /// The blocks and bytes of the next wave, if it is due because the blocks at hand will be used
+    /// up soon. The wave then counts as requested.
     pub(crate) fn due(&self) -> Option<(Range<u32>, Range<u64>)> {
         let mut state = self.state.lock();
         let begun = state.next > 0 && state.next < self.end;

@@ -11,7 +11,7 @@ use siltstone_manifest::codec::decode_boundary;
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// What makes `base` the current manifest.
+/// The change that makes `base` the current manifest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Remedy {
     /// Nothing is needed.

@@ -20,13 +20,13 @@ pub(super) struct Log {
     pub(super) seq: Seq,
     /// The largest epoch that was found.
     pub(super) epoch: Epoch,
-    /// Where the readable part ends.
+    /// The end of the readable part.
     pub(super) end: WalId,
-    /// Where it has to be cut off.
+    /// The cut, if the log must be cut off.
     pub(super) cut: Option<Cut>,
 }
 
-/// Where a log has to be cut off.
+/// The place at which a log must be cut off.
 pub(super) struct Cut {
     pub(super) at: WalId,
     pub(super) damage: Vec<Damage>,

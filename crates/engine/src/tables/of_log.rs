@@ -25,7 +25,7 @@ use siltstone_store::env::Env;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Where tables are written, and how they are built.
+/// The place and format of tables that are written.
 pub(crate) struct TableTarget<'a> {
     /// The environment with their store.
     pub(crate) env: &'a Env,

@@ -32,7 +32,7 @@ pub(super) const SLICE_BYTES: usize = 4 << 20;
 pub struct PartOptions {
     /// Block size, codec and filter; other options have no effect.
     pub options: Options,
-    /// What to do with equal keys.
+    /// The treatment of equal keys.
     pub duplicates: Duplicates,
     /// Memory for sorting, in bytes; further rows go to temporary files.
     pub sort_memory_bytes: usize,

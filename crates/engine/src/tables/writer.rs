@@ -21,7 +21,7 @@ use std::path::PathBuf;
 /// core.
 const SLICE_BYTES: usize = 4 << 20;
 
-/// What to do with rows that have equal keys.
+/// The treatment of rows that have equal keys.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Duplicates {
     /// Return an error that names both rows.
@@ -38,7 +38,7 @@ pub struct TableWriterOptions {
     pub options: Options,
     /// Whether rows may come in any order. Otherwise they must ascend.
     pub sort: bool,
-    /// What to do with equal keys.
+    /// The treatment of equal keys.
     pub duplicates: Duplicates,
     /// Memory for sorting, in bytes; further rows go to temporary files.
     pub sort_memory_bytes: usize,

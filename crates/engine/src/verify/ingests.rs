@@ -15,7 +15,7 @@ use siltstone_manifest::ingest::{ClosedJob, pending};
 use siltstone_sst::wal::{WalIngest, WalIngestContent};
 use std::collections::BTreeMap;
 
-/// What needs the content of an ingest.
+/// A holder that needs the content of an ingest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Keeper {
     /// The next opening: the last sequence number of the ingest is not in tables.

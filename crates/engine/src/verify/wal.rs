@@ -50,7 +50,7 @@ enum WalkFor {
 }
 
 impl WalkFor {
-    /// What needs an ingest that the walk finds at `id`.
+    /// The holder that needs an ingest that the walk finds at `id`.
     fn keeper(self, id: WalId, ingest: &WalIngest) -> Keeper {
         match self {
             WalkFor::Opening => Keeper::Log(ingest.last_seq()),

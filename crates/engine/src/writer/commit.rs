@@ -35,7 +35,7 @@ pub(crate) struct Tail {
     pub(crate) active: Arc<Memtable>,
     /// Bytes of frozen memtables that are not in tables yet.
     pub(crate) frozen_bytes: usize,
-    /// What was committed while transactions are open.
+    /// The keys that were committed while transactions are open.
     pub(crate) window: CommitWindow,
     /// The time at which writes accepted under pressure are paid for.
     pub(crate) paid_by: Duration,
@@ -66,8 +66,8 @@ pub struct Commit {
     awaiting: Arc<CommitWaiter>,
 }
 
-/// What a wait for any commit of a writer needs. Shared, so that a commit costs one reference
-/// count.
+/// The state that a wait for any commit of a writer needs. Shared, so that a commit costs one
+/// reference count.
 pub(crate) struct CommitWaiter {
     pub(crate) durability: Arc<Durability>,
     pub(crate) wal_nudge: Arc<Notify>,

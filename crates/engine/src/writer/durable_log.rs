@@ -13,8 +13,8 @@ const MOST_OBJECTS: u64 = 4096;
 pub(crate) struct UnflushedWal {
     /// Its last sequence number; `NONE` for a fence.
     pub(crate) last_seq: Seq,
-    /// Where recovery would start if everything up to this object were in tables: the id after it,
-    /// never inside the gap of a fence.
+    /// The id at which recovery would start if everything up to this object were in tables: the id
+    /// after it, never inside the gap of a fence.
     pub(crate) next: WalId,
 }
 
@@ -80,8 +80,8 @@ impl DurableLog {
         self.since_freeze.store(0, Ordering::Relaxed);
     }
 
-    /// Where recovery may start once everything up to `flushed` is in tables; `None` if the start
-    /// does not change.
+    /// The id at which recovery may start once everything up to `flushed` is in tables; `None` if
+    /// the start does not change.
     pub(crate) fn replay_point(&self, flushed: Seq) -> Option<WalId> {
         let unflushed = self.unflushed.lock();
         let covered = unflushed.iter().take_while(|object| object.last_seq <= flushed);

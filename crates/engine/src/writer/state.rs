@@ -86,7 +86,7 @@ pub(crate) struct Writer {
     pub(crate) large: LargeBatches,
 }
 
-/// What opening has found, from which the writer starts.
+/// The state that opening has found, from which the writer starts.
 pub(crate) struct OpenedState {
     pub(crate) env: Env,
     pub(crate) options: Options,

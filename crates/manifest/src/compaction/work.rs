@@ -434,7 +434,7 @@ fn behind(points: Vec<Bytes>, end: Option<&Bytes>) -> Vec<Bytes> {
     behind.filter(|point| end.is_none_or(|end| point < end)).collect()
 }
 
-/// What is done with a group of tables.
+/// The treatment of a group of tables.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum GroupDecision {
     /// It is not an input: a table of the destination that separates the tables before and after

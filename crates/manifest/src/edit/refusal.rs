@@ -34,7 +34,7 @@ pub enum Refusal {
     Broken(&'static str),
 }
 
-/// What an edit conflicts with.
+/// The part of the state that an edit conflicts with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Conflict {
     /// Another claim was committed first; this is the epoch now.

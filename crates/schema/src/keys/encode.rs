@@ -33,8 +33,8 @@ impl KeySchema {
         Ok(keys)
     }
 
-    /// What the keys begin with whose first columns are these: every one of them lies at or behind
-    /// it, and before the first bytes that do not begin with it.
+    /// The common prefix of all keys whose first columns are these. All these keys are at or after
+    /// it, and before the next byte string that does not begin with it.
     ///
     /// # Errors
     /// As [`KeySchema::encode`], but for the lengths.

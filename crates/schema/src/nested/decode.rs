@@ -284,7 +284,7 @@ struct CellEnds<'a> {
     ends: &'a [u8],
     end_bytes: usize,
     strings: &'a [u8],
-    /// Where the last string ended.
+    /// The end of the last string.
     at: usize,
 }
 

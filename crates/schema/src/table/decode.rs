@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 impl TableSchema {
-    /// What Arrow calls the columns at `wanted`, in that order.
+    /// The Arrow schema of the columns at `wanted`, in that order.
     ///
     /// # Errors
     /// Invalid for a place that there is not.

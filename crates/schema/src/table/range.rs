@@ -5,7 +5,7 @@ use arrow_array::{Array, ArrayRef};
 use siltstone_base::entry::key_after;
 use siltstone_base::{Error, Result};
 
-/// Where keys begin, and before which they end; `None`: nowhere.
+/// The first key, and the first key after the range; `None`: unbounded.
 pub type KeyRange = (Option<Vec<u8>>, Option<Vec<u8>>);
 
 impl TableSchema {

@@ -46,7 +46,7 @@ impl ValueSchema {
     /// The rows by their layouts, each checked for its length.
     fn runs<'a>(&'a self, values: &'a [&'a [u8]]) -> Result<Vec<Run<'a>>> {
         let mut runs: Vec<Run<'a>> = Vec::new();
-        // What the rows of the run begin with.
+        // The head that the rows of the run share.
         let mut head: Option<[u8; HEAD_BYTES]> = None;
         for (row, value) in values.iter().enumerate() {
             let found = value.first_chunk::<HEAD_BYTES>().ok_or_else(|| no_value(row))?;
@@ -112,7 +112,7 @@ impl Run<'_> {
         (said == strings && shortest == self.end_bytes && clean).then_some(())
     }
 
-    /// Where a string ends.
+    /// The end of a string.
     #[inline]
     fn end(&self, value: &[u8], string: usize) -> Option<usize> {
         let at = self.layout.fixed + string * self.end_bytes;
@@ -143,8 +143,8 @@ struct Reading<'a> {
     rows: usize,
 }
 
-/// What whole numbers of any width are read as: the same one, or a wider one of the column's type
-/// today.
+/// The integer type that integers of any width are read as: the same type, or a wider one if the
+/// column's type is wider today.
 trait WidenedInteger:
     Default
     + TryFrom<i8>
@@ -250,7 +250,7 @@ impl Reading<'_> {
         for run in self.runs {
             match run.layout.slots.get(self.position) {
                 Some(Slot { column_type, place: Stored::At(at) }) => {
-                    // What a run reads before it stops tells the row.
+                    // The number of values that were read before the failure is the row.
                     read(&mut out, run, column_type, *at).ok_or_else(|| no_value(out.len()))?;
                 }
                 _ => out.resize_with(out.len() + run.rows.len(), T::default),

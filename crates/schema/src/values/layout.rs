@@ -8,7 +8,7 @@ pub(super) const HEAD_BYTES: usize = 3;
 /// The form of rows, in the low half of their first byte.
 pub(super) const FORM: u8 = 1;
 
-/// Where a column lies.
+/// The place of a column in a value.
 #[derive(Clone, Debug)]
 pub(super) struct Slot {
     /// As it is stored in this generation.
@@ -30,7 +30,7 @@ pub(super) struct Layout {
     pub(super) slots: Vec<Slot>,
     /// Bytes before the ends.
     pub(super) fixed: usize,
-    /// How many ends there are.
+    /// The number of ends.
     pub(super) strings: usize,
 }
 

@@ -16,7 +16,7 @@ pub(super) struct CachedFile {
     /// The folder of its table.
     pub(super) table: Rc<Path>,
     pub(super) part: u64,
-    /// What it takes of the disk.
+    /// Its size on the disk.
     pub(super) bytes: u64,
 }
 

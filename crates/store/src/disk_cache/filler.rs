@@ -45,7 +45,7 @@ pub(super) struct DiskCache {
     process: u32,
     queue: Mutex<FillQueue>,
     state: Mutex<FillState>,
-    /// What the folder takes, as far as this process knows.
+    /// The size of the folder, as far as this process knows.
     bytes: AtomicU64,
     errors: AtomicU64,
     /// Whether something failed and no write has succeeded since.
@@ -72,7 +72,7 @@ impl FillQueue {
     }
 }
 
-/// What only the task that writes needs.
+/// State of the task that writes.
 #[derive(Debug, Default)]
 struct FillState {
     /// Bytes written since the folder was counted; `None` before the first time.

@@ -70,7 +70,7 @@ pub(super) struct CacheFolder {
     root: PathBuf,
 }
 
-/// What a file of `bytes` bytes takes of the disk.
+/// The size on the disk of a file of `bytes` bytes.
 pub(super) fn disk_bytes(bytes: u64) -> u64 {
     bytes.next_multiple_of(DISK_BLOCK_BYTES)
 }

@@ -63,7 +63,7 @@ pub fn cached(env: Env, folder: &Path, capacity: u64) -> Result<Env> {
     Ok(Env { store: Arc::new(store), ..env })
 }
 
-/// What the stores of one handle share: its own, and those of the ancestors of a clone.
+/// The state that the stores of one handle share: its own, and those of the ancestors of a clone.
 struct HandleCache {
     cache: Arc<DiskCache>,
     effects: Effects,
@@ -85,7 +85,7 @@ struct CachedStore {
     handle: Arc<HandleCache>,
 }
 
-/// What the disk had of a read.
+/// The parts of a read that were on the disk.
 #[derive(Default)]
 struct FoundParts {
     /// The bytes of the read, with those of the missing parts left out; empty if all are missing.
@@ -140,7 +140,7 @@ impl CachedStore {
         parts::covering(&read.range).map(move |part| EntryKey { part, ..first })
     }
 
-    /// What the disk has of a read.
+    /// Looks for the parts of a read on the disk.
     async fn look(&self, read: &TableRead) -> FoundParts {
         let effects = &self.handle.effects;
         let fills = read.cached == CacheUse::Fill;

@@ -23,7 +23,7 @@ pub(super) const MAGIC: &[u8; 8] = siltstone_base::envelope::ENCRYPTED;
 pub(super) const PIECE: u64 = 16 << 10;
 const KEY_NUMBER: usize = 4;
 const TAG: usize = 16;
-/// What a piece takes besides its bytes.
+/// The bytes of a sealed piece besides its content.
 pub(super) const OVERHEAD: u64 = (KEY_NUMBER + NONCE_LEN + TAG) as u64;
 /// Stored bytes of a whole piece.
 pub(super) const STORED_PIECE: u64 = PIECE + OVERHEAD;

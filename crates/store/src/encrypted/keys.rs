@@ -280,7 +280,7 @@ impl Keyring {
             store.ensure_conditions().await?;
             let name = ObjectName::EncryptionKey(u64::from(next));
             match store.put_if_absent(name, bytes).await {
-                // What stands there now is read back, also where another process was first.
+                // The object is read back below, also if another process created it first.
                 PutAnswer::Created | PutAnswer::Exists | PutAnswer::Ambiguous(_) => {}
                 PutAnswer::Refused(error) => return Err(error.with("object", name)),
             }

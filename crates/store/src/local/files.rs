@@ -41,9 +41,9 @@ impl OpenFolder {
         OpenFolder { file, path, is_of_this_machine }
     }
 
-    /// What tells the folder from another one that has its path later; `None` in a file system of
-    /// other machines, some of which number their files anew. The time of its creation is part of
-    /// it, because a new folder can get the inode number of a removed one.
+    /// The identity of the folder, which distinguishes it from another one that has its path later.
+    /// `None` in a network file system, because some number their files anew. The creation time is
+    /// part of it, because a new folder can get the inode number of a removed one.
     pub(super) fn identity(&self) -> io::Result<Option<FolderIdentity>> {
         if !self.is_of_this_machine {
             return Ok(None);

@@ -36,7 +36,7 @@ const COMPARED_BYTES: u64 = 64 << 10;
 /// each takes the whole deadline.
 const UNANSWERED_PROPERTIES: u32 = 2;
 
-/// What the examinations found.
+/// The findings of the examinations.
 pub(super) struct StoreFindings {
     pub(super) properties: Vec<PropertyFinding>,
     pub(super) clock: Option<ClockOffset>,
@@ -121,7 +121,7 @@ impl<'a> StoreChecks<'a> {
         }
     }
 
-    /// What was found, and the objects to delete.
+    /// The findings, and the objects to delete.
     pub(super) fn end(self) -> (StoreFindings, ScratchObjects) {
         (self.findings, self.scratch)
     }

@@ -22,7 +22,7 @@ use scratch::ScratchObjects;
 use siltstone_base::{Error, Result};
 use std::time::Duration;
 
-/// What a probe does.
+/// The scope of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProbeOptions {
     /// Rounds of racing creates, at least one.

@@ -2,7 +2,7 @@
 
 use crate::PutAnswer;
 
-/// What stands under the name after a race.
+/// The object under the name after a race.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RaceSlot {
     /// No object.

@@ -1,4 +1,4 @@
-//! What a probe of a store reports. Pure: nothing here makes a request.
+//! The report of a probe of a store. Pure: it makes no request.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -83,7 +83,7 @@ impl StoreProperty {
         }
     }
 
-    /// What to do about a store that does not have the property.
+    /// The remedy for a store that does not have the property.
     #[must_use]
     pub fn remedy(self) -> &'static str {
         match self {
@@ -144,7 +144,7 @@ pub struct PropertyFinding {
     pub property: StoreProperty,
     /// The result.
     pub result: PropertyResult,
-    /// What was examined, what is wrong, or why nothing was examined.
+    /// The examination, the defect, or the reason why nothing was examined.
     pub reason: String,
 }
 

@@ -139,7 +139,7 @@ impl ScratchObjects {
         Ok((name, body))
     }
 
-    /// Whose bytes the object has.
+    /// The create whose bytes the object has.
     ///
     /// # Errors
     /// Those of the store.

@@ -25,7 +25,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// What is wrong with a store.
+/// A defect of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
     None,

@@ -39,11 +39,11 @@ pub(super) struct Clients {
     /// The requests of an upload in parts, by the client that repeats.
     pub(super) parts: Arc<dyn MultipartStore>,
     pub(super) redactor: Redactor,
-    /// Of clients of S3 alone.
+    /// The access to AWS; only clients of S3 have one.
     pub(super) aws: Option<AwsAccess>,
 }
 
-/// What requests to other services of AWS are signed and sent with.
+/// The credentials and the client for requests to other services of AWS.
 #[derive(Clone)]
 pub(super) struct AwsAccess {
     pub(super) credentials: AwsCredentialProvider,

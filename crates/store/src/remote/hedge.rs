@@ -151,7 +151,7 @@ mod tests {
             taken += u32::from(hedges.take());
         }
         assert!((490..=510).contains(&taken), "{taken}");
-        // What was saved up is spent at once, and no more.
+        // The saved budget is spent immediately, and no more.
         for _ in 0..10_000 {
             hedges.delay(SentKind::Get, 0);
         }

@@ -267,7 +267,7 @@ mod tests {
     fn bytes_go_out_as_fast_as_they_did() {
         let (hand, measured) = pace();
         let (_, pace) = pace();
-        // What is lost first is repeated soon, and what is slow gets more time each time.
+        // The first lost request is repeated soon, and a slow one gets more time each time.
         let guessed = |bytes| pace.sending(bytes, MOST).as_secs_f64();
         assert!((2.0..2.1).contains(&guessed(8 << 20)));
         pace.begin("PUT x".into(), MOST).gave_up(1);

@@ -18,7 +18,7 @@ pub enum LogIdentityStep {
     Renew,
 }
 
-/// Where a store has the log. By default the log lies beside the other objects.
+/// The place of the log in a store. By default the log is beside the other objects.
 pub trait LogStore: Send + Sync {
     /// Takes up the log of `database`, whose newest manifest has this record of a separate store of
     /// the log. Called before the log of a database is used.

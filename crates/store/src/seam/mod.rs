@@ -252,7 +252,7 @@ pub trait Store: Send + Sync + fmt::Debug {
         &Nowhere
     }
 
-    /// Where the log of the database lies.
+    /// The place of the log of the database.
     fn log(&self) -> &dyn LogStore {
         &LogBeside
     }
@@ -261,7 +261,7 @@ pub trait Store: Send + Sync + fmt::Debug {
 /// Number of parallel deletes, if each is a request.
 pub(crate) const DELETES_AT_ONCE: usize = 16;
 
-/// What a sweep has removed.
+/// The objects that a sweep has removed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SweepReport {
     /// Unfinished uploads.

@@ -12,11 +12,11 @@ pub struct TableRead {
     pub object_bytes: u64,
     /// The bytes that are wanted.
     pub range: Range<u64>,
-    /// What the read does to caches below the store seam.
+    /// The use of caches below the store seam.
     pub cached: CacheUse,
 }
 
-/// What a read of a table does to caches below the store seam.
+/// The use of caches below the store seam by a read of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CacheUse {
     /// Looks there, and leaves what it fetches there: point reads, short scans, metadata.

@@ -21,7 +21,7 @@ const NAME: ObjectName = ObjectName::LogIdentity;
 pub(super) struct LogIdentity {
     pub(super) log: StoreId,
     pub(super) database: DatabaseId,
-    /// Where the other objects of the database are; empty if their store has no URL.
+    /// The place of the other objects of the database; empty if their store has no URL.
     pub(super) place: String,
 }
 

@@ -17,7 +17,7 @@ const VARIABLE: &str = "SILTSTONE_WAL_URL";
 /// Other options with this prefix belong to the store of logs alone.
 const PREFIX: &str = "wal_";
 
-/// Where logs are, and all options.
+/// The place of logs, and all options.
 pub(crate) struct LogOption {
     pub(crate) url: String,
     all: StoreOptions,

@@ -90,7 +90,7 @@ struct SqlShared {
     dialect: Dialect,
     /// With its password: for the driver alone.
     url: String,
-    /// What texts show in its place.
+    /// The password, which texts replace.
     password: Option<String>,
     pool: OnceCell<AnyPool>,
     outstanding: Outstanding,

@@ -77,7 +77,7 @@ impl IdleSince {
     /// The pause before the next look, and what kind of look that is.
     fn next(&mut self, shared: &ReaderShared) -> (Duration, PollMode) {
         let (pause, look) = self.usual(shared);
-        // Where reads are to be fresh, few of them shall wait for a look.
+        // With a maximum staleness, few reads should wait for a refresh.
         let look = match shared.options.readers.max_staleness {
             Some(bound) if shared.age() > bound / 2 => PollMode::Thoroughly,
             _ => look,

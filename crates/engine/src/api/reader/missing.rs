@@ -1,4 +1,5 @@
-//! Reads that find a table gone: whether that is damage, or a version that is not kept any more.
+//! Reads that find a table gone: decides whether that is damage, or a version that is no longer
+//! kept.
 
 use super::ReaderShared;
 use crate::cache::ancestors::{is_lost_parent, naming};
@@ -16,8 +17,9 @@ use siltstone_manifest::{Manifest, Refusal};
 use std::sync::Arc;
 
 impl ReaderShared {
-    /// What `pending`, a read of `levels`, gives; where a table of those is gone, what `read` gives
-    /// after a look: without a lease, or once it was revoked, a table may go while we look.
+    /// Returns the result of `pending`, a read of `levels`. If a table of `levels` is gone,
+    /// refreshes and returns the result of `read`: without a lease, or after it was revoked, a
+    /// table may be deleted during a read.
     pub(super) fn repeated<W: Clone + Send + 'static, T: Send + 'static>(
         self: &Arc<Self>,
         mut levels: Arc<Levels>,
@@ -53,7 +55,7 @@ impl ReaderShared {
             self.health.check_open()?;
             let shows_newer = !Arc::ptr_eq(self.view.read().tree.below(), levels);
             if shows_newer {
-                // Of one that began anew the follower knows nothing before.
+                // A follower that restarted has no record of earlier leases.
                 if follower.leases(levels) {
                     self.whole(self.judge_missing(&follower, levels)).await?;
                 }

@@ -21,7 +21,7 @@ fn found(bounds: &Bounds, run: usize, key: &[u8]) -> Option<usize> {
     bounds.candidate(run, &bounds.seek(key)?)
 }
 
-/// What the descriptors say, one by one.
+/// The result according to the descriptors, one by one.
 fn expected(runs: &[Vec<SstDescriptor>], run: usize, key: &[u8]) -> Option<usize> {
     let before: usize = runs.iter().take(run).map(Vec::len).sum();
     runs.get(run)?.iter().position(|table| table.covers(key)).map(|at| before + at)
@@ -107,7 +107,7 @@ fn parts_of_one_table_have_each_key_once() {
     let [one, two, three] = cuts.map(Some);
     check(&[vec![part(None, one), part(one, two), part(two, three), part(three, None)]], &keys);
     check(&[vec![part(None, two), part(three, None)], vec![part(one, two)]], &keys);
-    // Where a newer bound lies within, the last keys do not ascend.
+    // If a newer bound lies within, the last keys do not ascend.
     let inner =
         SstDescriptor { visible_start: two.map(Bytes::from_static), ..descriptor(b"g", b"j") };
     check(&[vec![part(None, two), inner, descriptor(b"k", b"n")]], &keys);

@@ -92,7 +92,7 @@ pub trait RowBatch: Send + Sync {
 pub struct LoadOptions {
     /// Whether they come in ascending order of their keys.
     pub sorted: bool,
-    /// What to do with equal keys.
+    /// The treatment of equal keys.
     pub duplicates: Duplicates,
     /// Memory in bytes, excluding the batches that the caller holds.
     pub memory_bytes: usize,
@@ -111,7 +111,7 @@ pub struct LoadPhases {
     pub build: Duration,
 }
 
-/// What all tasks that make tables share, and the signal that stops them.
+/// The state that all tasks that make tables share, and the signal that stops them.
 #[derive(Clone)]
 pub(super) struct Maker {
     env: Env,

@@ -4,7 +4,7 @@
 use crate::read::Keys;
 use siltstone_base::{Batch, BatchOps, Error, ErrorKind, Kind, Result};
 
-/// What a commit touched.
+/// A key or range that a commit touched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CommitFootprint<'a> {
     /// A key.
@@ -13,7 +13,7 @@ pub(crate) enum CommitFootprint<'a> {
     Span(&'a [u8], &'a [u8]),
 }
 
-/// What the operations of an encoded batch touch.
+/// The keys and ranges that the operations of an encoded batch touch.
 pub(crate) fn touched(bytes: &[u8]) -> impl Iterator<Item = Result<CommitFootprint<'_>>> {
     BatchOps::new(bytes).map(|op| {
         op.map(|op| match op.kind {

@@ -27,7 +27,7 @@ use std::time::Duration;
 /// during it, so a few rounds leave almost none, unless others commit faster than validation runs.
 const ROUNDS: usize = 4;
 
-/// What the commit of a transaction depends on.
+/// The reads that the commit of a transaction depends on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Isolation {
     /// Everything that the transaction has read, as if it all happened at the commit.
@@ -131,7 +131,7 @@ impl Transaction {
         self.0.seq
     }
 
-    /// What the commit of the transaction depends on.
+    /// The reads that the commit of the transaction depends on.
     #[must_use]
     pub fn isolation(&self) -> Isolation {
         self.0.isolation
@@ -375,7 +375,7 @@ impl TransactionState {
 }
 
 impl OpenTransaction {
-    /// What the transaction's own writes say about a key.
+    /// The effect of the transaction's own writes on a key.
     fn own_says(&mut self, key: &[u8]) -> Result<OwnWriteAnswer> {
         if self.batch.is_empty() {
             return Ok(OwnWriteAnswer::Nothing);

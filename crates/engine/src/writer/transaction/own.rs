@@ -11,7 +11,7 @@ use std::sync::Arc;
 /// and most transactions have no more.
 const FEW: u32 = 16;
 
-/// What a transaction's own writes say about a key.
+/// The effect of a transaction's own writes on a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OwnWriteAnswer {
     /// They do not touch it.
@@ -22,7 +22,7 @@ pub(super) enum OwnWriteAnswer {
     All,
 }
 
-/// What the operations of a small batch say about `key`; `None` if the batch is too large to
+/// The effect of the operations of a small batch on `key`; `None` if the batch is too large to
 /// search.
 pub(super) fn of_few(batch: &Batch, key: &[u8]) -> Result<Option<OwnWriteAnswer>> {
     if batch.ops() > FEW {
@@ -77,7 +77,7 @@ impl OwnWrites {
         &self.tree
     }
 
-    /// What the writes say about `key`.
+    /// The effect of the writes on `key`.
     pub(super) fn says(&self, key: &[u8]) -> OwnWriteAnswer {
         if !self.memtable.deleted_at(key, Seq::MAX).is_none() {
             return OwnWriteAnswer::All;

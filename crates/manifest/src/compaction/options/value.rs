@@ -49,7 +49,7 @@ pub(super) fn number(line: &OptionLine, value: &OptionValue) -> Result<Option<f6
     }
 }
 
-/// What a number of the kind may be given as, for messages; `None` if it has no units.
+/// The accepted forms of a number of this kind, for messages; `None` if it has no units.
 #[must_use]
 pub fn forms(kind: OptionKind) -> Option<&'static str> {
     match kind {

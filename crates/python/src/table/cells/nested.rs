@@ -77,7 +77,7 @@ fn part(
     column_of_part(column_type, &format!("{}.{name}", place.name), cells)
 }
 
-/// Where the lists end, and their items.
+/// The ends of the lists, and their items.
 fn flat<'py>(lists: Vec<Option<Vec<Cell<'py>>>>) -> (OffsetBuffer<i32>, Vec<Cell<'py>>) {
     let lengths = lists.iter().map(|list| list.as_ref().map_or(0, Vec::len));
     let ends = OffsetBuffer::from_lengths(lengths);

@@ -52,7 +52,7 @@ const INVALID: [&str; 5] = [
     "ItemCollectionSizeLimitExceededException",
 ];
 
-/// What became of a request.
+/// The result of a request.
 pub(super) enum Reply {
     /// It was applied.
     Done(Value),
@@ -62,7 +62,7 @@ pub(super) enum Reply {
     NoTable,
 }
 
-/// What one answer says.
+/// The meaning of one answer.
 enum Heard {
     Reply(Reply),
     Busy(Error),
