@@ -127,7 +127,7 @@ fn expect_all_in_place(db: &Database) {
 }
 
 #[test]
-fn what_outgrows_the_cache_is_read_where_it_lies() {
+fn tables_larger_than_the_cache_are_read_from_the_map() {
     let runtime = Runtime::new().unwrap();
     let store = LendingStore::new();
     let db = filled(&runtime, Arc::clone(&store) as _, options());
@@ -181,7 +181,7 @@ fn compressed_blocks_are_copied_as_ever() {
 /// Blocks in the cache keep their buffers alive: none of a deleted table may stay there, or a
 /// deleted file would keep its disk space until it is evicted.
 #[test]
-fn of_tables_that_are_gone_nothing_is_kept() {
+fn no_state_of_deleted_tables_is_kept() {
     let runtime = Runtime::new().unwrap();
     let store = LendingStore::new();
     let db = filled(&runtime, Arc::clone(&store) as _, options());
@@ -203,7 +203,7 @@ fn of_tables_that_are_gone_nothing_is_kept() {
 
 /// Lent bytes are damaged, read ones are not: reads use the path of all stores.
 #[test]
-fn what_is_damaged_where_it_lies_is_read_again() {
+fn a_damaged_mapped_block_is_read_again() {
     let runtime = Runtime::new().unwrap();
     let store = LendingStore::new();
     store.lend_damaged();

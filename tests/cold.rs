@@ -247,7 +247,7 @@ fn a_short_cold_scan_is_two_requests_wherever_it_starts() {
 
 /// The defaults, for a writer that does not look for ingest jobs: remaining requests have another
 /// reason (`tests/gc/rest.rs` counts the looks).
-fn nobody_asks() -> Options {
+fn without_polls() -> Options {
     let writes = Writes { ingest_poll_interval: None, ..Writes::default() };
     Options { writes, ..Options::default() }
 }
@@ -256,7 +256,7 @@ fn nobody_asks() -> Options {
 fn a_short_scan_with_metadata_in_memory_is_one_request() {
     tell(Latencies::fixed(), async |world, _| {
         loaded(&world, 1000, 1).await;
-        let options = Options { block_cache_bytes: 0, ..nobody_asks() };
+        let options = Options { block_cache_bytes: 0, ..without_polls() };
         let db = world.open(options).await;
         get(&db, 0).await;
         for start in 0..950 {
@@ -454,7 +454,7 @@ fn sixty_four_waiters_share_puts() {
 #[test]
 fn an_idle_database_asks_nothing() {
     tell(Latencies::standard(), async |world, _| {
-        let db = world.open(nobody_asks()).await;
+        let db = world.open(without_polls()).await;
         accepted(db.put(&key(1), b"value", None)).wait(None).await.unwrap();
         world.env.clock.sleep(Duration::from_secs(2)).await;
         let ((), requests, _) = world.measured(world.env.clock.sleep(HOUR / 6)).await;

@@ -199,7 +199,7 @@ fn a_wal_object_that_is_gone_is_corruption_and_no_end() {
 /// Each of three puts is awaited, with room for four objects at a time: the last object proves that
 /// the one before it existed, which the number of objects in flight would not show.
 #[test]
-fn what_was_acknowledged_before_a_later_object_was_cut_is_missed() {
+fn acknowledged_writes_before_a_cut_object_are_missed() {
     let place = Place::new();
     let env = place.env();
     place

@@ -209,7 +209,7 @@ fn a_log_in_another_store_is_refused_with_its_place() {
 }
 
 #[test]
-fn who_only_reads_goes_on_beside_a_feature_of_committers() {
+fn readers_go_on_beside_a_feature_of_committers() {
     for (name, changes) in PROCESSES {
         let place = Place::filled();
         place.upgraded(0, |next| next.features.named.push(feature(Audience::Committers)));

@@ -31,7 +31,7 @@ fn a_paused_scan_outlives_compaction_and_collection_on_both_sides() {
 }
 
 #[test]
-fn nobody_but_the_clone_ends_its_pin() {
+fn only_the_clone_ends_its_pin() {
     run("pins", async |places| {
         let (parent, env) = (places.parent("parent").await, places.env("clone"));
         clone(&env, &parent).await.unwrap();

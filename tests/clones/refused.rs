@@ -28,7 +28,7 @@ fn a_place_that_is_taken_is_told() {
 }
 
 #[test]
-fn what_is_no_parent_is_told() {
+fn an_invalid_parent_is_told() {
     run("no parent", async |places| {
         let (parent, nowhere) = (places.parent("parent").await, places.env("nowhere"));
         let env = places.env("clone");
@@ -55,7 +55,7 @@ fn what_is_no_parent_is_told() {
 
 /// A clone whose creation has stopped: every call reports that, and the collector leaves it alone.
 #[test]
-fn what_is_being_made_is_nobodys_yet() {
+fn a_clone_in_the_making_is_not_usable_yet() {
     run("being made", async |places| {
         let (parent, env) = (places.parent("parent").await, places.env("clone"));
         let source = manifest(&parent).await;

@@ -41,7 +41,7 @@ async fn halves(places: &Places) -> (Env, Env, Pairs) {
 }
 
 #[test]
-fn what_was_split_is_joined() {
+fn split_databases_are_joined() {
     run("joined", async |places| {
         let (left, right, mut rows) = halves(&places).await;
         let env = places.env("whole");

@@ -368,7 +368,7 @@ fn a_paused_worker_finds_its_claim_gone() {
 }
 
 #[test]
-fn of_two_compactors_the_newer_stays_and_the_writer_goes_on() {
+fn the_newer_of_two_compactors_stays_and_the_writer_goes_on() {
     let world = World::new();
     let (writer, env) = world.process("writer", 0);
     let db = world.sim.block_on(writer, async move { open(&env).await }).unwrap().unwrap();
@@ -438,7 +438,7 @@ fn a_compaction_by_hand_after_another_one_goes_on() {
 }
 
 #[test]
-fn whoever_has_nothing_to_do_asks_seldom() {
+fn idle_compactors_and_workers_poll_seldom() {
     let world = World::new();
     world.filled();
     let how = |workers| CompactorOptions { workers, ..CompactorOptions::default() };

@@ -108,7 +108,7 @@ fn everybody_is_told() {
 
 /// A hard destroy is refused before it affects any process; a soft one is not.
 #[test]
-fn what_somebody_needs_is_named_and_nobody_is_fenced() {
+fn the_dependents_are_named_and_no_writer_is_fenced() {
     let world = World::new(7);
     let (living, env) = world.process("living");
     let db = world.sim.block_on(living, async move { fill(&env, "old").await });

@@ -344,7 +344,7 @@ mod tests {
     use crate::search::search;
 
     #[test]
-    fn what_a_consumer_holds_is_there() {
+    fn the_log_that_a_consumer_holds_is_present() {
         for one_name in [false, true] {
             let model = Feeding { rules: Rules::ALL, one_name, rounds: 2 };
             let report = search(&model, 300_000);

@@ -182,7 +182,7 @@ fn every_rule_is_among_those_that_are_dropped() {
 /// Objects that an outsider deletes do not only cause no wrong answer: openers and readers report
 /// the missing object.
 #[test]
-fn what_an_outsider_deletes_is_told() {
+fn objects_that_an_outsider_deletes_are_told() {
     let mut outsiders = 0;
     for (config, _) in configs::all() {
         if config.faults.destroyed > 0 {

@@ -402,7 +402,7 @@ mod tests {
     use crate::search::search;
 
     #[test]
-    fn what_is_passed_over_harms_nobody() {
+    fn passed_log_objects_harm_no_process() {
         for damaged in [Damaged::Row, Damaged::Fence, Damaged::Manifest] {
             for repairers in 1..=2 {
                 let model = Repairing { rules: Rules::ALL, repairers, damaged };

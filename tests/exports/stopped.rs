@@ -132,7 +132,7 @@ fn a_promotion_is_repeated() {
 
 /// Tables that were copied completely are not copied again.
 #[test]
-fn what_was_staged_stays() {
+fn staged_tables_stay() {
     run("staged", async |places| {
         let source = places.parent("source").await;
         let whole = export(&source, &places.env("whole")).await.unwrap();

@@ -105,7 +105,7 @@ fn large_objects_are_few_at_a_time() {
 
 /// An object that was missing in the read-ahead and arrives before its turn is read.
 #[test]
-fn what_lands_while_a_walk_reads_ahead_is_met() {
+fn objects_that_land_while_a_walk_reads_ahead_are_met() {
     tell(FAR, async |world, sim| {
         let db = world.writer(&world.near).await;
         for n in 0..15 {

@@ -19,7 +19,7 @@ fn kind<T>(result: Result<T>) -> ErrorKind {
 
 /// Only durable changes, and from the newest position on no earlier ones.
 #[test]
-fn what_comes_after_is_told_once_it_is_durable() {
+fn later_changes_are_told_once_they_are_durable() {
     Place::of(1).run("one", |env| async move {
         let db = filled(&env).await?;
         let mut feed = begin(&env, ChangesFrom::Kept, None).await?;
@@ -102,7 +102,7 @@ fn a_snapshot_and_what_follows_make_the_whole() {
 
 /// Without a hold: missing changes raise an error, and the oldest position is another one.
 #[test]
-fn what_nobody_holds_is_expired_once_it_is_collected() {
+fn unheld_changes_are_expired_once_collected() {
     Place::of(4).run("one", |env| async move {
         let db = filled(&env).await?;
         let mut feed = begin(&env, ChangesFrom::Oldest, None).await?;
@@ -217,7 +217,7 @@ fn a_commit_whose_successors_are_collected_is_expired() {
 
 /// W5: tables of ingests count if only the consumer keeps them.
 #[test]
-fn what_ingests_brought_counts_as_kept() {
+fn ingested_tables_count_as_kept() {
     Place::of(8).run("one", |env| async move {
         let db = filled(&env).await?;
         let small = Consumer { most_bytes: Some(4000), ..Consumer::new("small") };
@@ -393,7 +393,7 @@ fn a_read_from_the_oldest_place_that_is_dropped_begins_again() {
 
 /// A store that fails within a long log loses no row that was read before.
 #[test]
-fn what_was_read_before_a_trouble_is_passed_on() {
+fn changes_read_before_a_trouble_are_passed_on() {
     const ROWS: u64 = 200;
     let mut troubled = 0;
     for after in (50..2500).step_by(50) {

@@ -61,7 +61,7 @@ fn a_history_comes_back() {
 /// Changes read before a restore cannot be acknowledged after it: otherwise the next consumer of
 /// the name would continue as if all of them still existed.
 #[test]
-fn what_is_undone_is_not_acknowledged() {
+fn undone_changes_are_not_acknowledged() {
     Place::of(8).run("one", |env| async move {
         let db = open(&env).await?;
         puts(&db, 0..3, b"kept").await?;
@@ -153,7 +153,7 @@ fn behind_a_checkpoint_that_is_undone_nothing_begins() {
 
 /// A large batch that was read, not returned, undone by a restore and collected is skipped.
 #[test]
-fn what_is_undone_before_it_is_told_is_passed_over() {
+fn changes_undone_before_they_are_told_are_passed_over() {
     let place = Place::of(11);
     place.run("one", |env| async move { open(&env).await?.close().await });
     let (consumer, env) = place.process("consumer");
@@ -438,7 +438,7 @@ async fn lives(env: Env, rng: Rng, case: String) -> Result<Counts> {
 }
 
 #[test]
-fn whatever_is_restored_a_feed_is_true_or_says_so() {
+fn after_any_restore_a_feed_is_true_or_says_so() {
     let seeds = std::env::var("HISTORIES").map_or(60, |text| text.parse().expect("a number"));
     let first = std::env::var("FIRST_SEED").map_or(1, |text| text.parse().expect("a number"));
     let mut all = Counts::default();

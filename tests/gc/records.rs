@@ -16,7 +16,7 @@ use std::time::Duration;
 /// some: collectors and compactors report it, and reads and writes continue. Before, they listed
 /// and read without an end.
 #[test]
-fn records_that_somebody_deleted_are_told() {
+fn records_that_an_outsider_deleted_are_told() {
     let world = World::new(1, FaultPlan::none());
     world.live();
     world.collect();

@@ -29,7 +29,7 @@ fn paused_scans_give_their_snapshots_and_an_idle_database_is_left_alone() {
                 min_age: Duration::ZERO,
                 ..Gc::default()
             },
-            writes: nobody_asks(),
+            writes: without_polls(),
             ..options()
         };
         let db = open(&env, eager).await?;
@@ -71,7 +71,7 @@ fn paused_scans_give_their_snapshots_and_an_idle_database_is_left_alone() {
 }
 
 /// Options without the look for ingest jobs: remaining requests have another reason.
-fn nobody_asks() -> Writes {
+fn without_polls() -> Writes {
     Writes { ingest_poll_interval: None, ..Writes::default() }
 }
 
@@ -106,7 +106,7 @@ fn the_last_rounds_before_rest_are_within_the_bound() {
     world.run("writer", |env| async move {
         let (env, requests) = count(env);
         let defaults =
-            Options { l0_sst_size_bytes: 4096, writes: nobody_asks(), ..Options::default() };
+            Options { l0_sst_size_bytes: 4096, writes: without_polls(), ..Options::default() };
         let db = open(&env, defaults).await?;
         fill(&db, 1).await?;
         fill(&db, 2).await?;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 #[test]
-fn what_is_left_is_what_is_reachable() {
+fn exactly_the_reachable_objects_are_left() {
     let world = World::new(1, FaultPlan::none());
     world.live();
     assert!(world.difference().garbage.len() > 30, "{:?}", world.difference());

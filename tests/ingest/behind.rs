@@ -155,7 +155,7 @@ async fn history(env: Env, seed: u64) -> Result<()> {
 }
 
 #[test]
-fn what_comes_behind_fills_what_nobody_wrote() {
+fn rows_behind_fill_unwritten_keys() {
     let seeds = std::env::var("INGEST_SEEDS").ok().and_then(|seeds| seeds.parse().ok());
     for seed in 1..=seeds.unwrap_or(25u64) {
         Place::new().run("writer", move |env| history(env, seed));

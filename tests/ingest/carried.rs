@@ -309,7 +309,7 @@ fn a_restored_ingest_counts_as_taken_in() {
 /// Withdrawn after a restore to an earlier state, and restored: tables of the state are adopted,
 /// independent of earlier reports.
 #[test]
-fn what_was_taken_back_comes_back() {
+fn a_job_taken_back_comes_back() {
     let world = World::new(5, Since::Killed);
     let job = world.request.job.clone();
     world.run(move |env, _| async move {

@@ -209,7 +209,7 @@ fn a_large_batch_is_read_everywhere() {
 
 /// Operands and range deletes go through the memtable, and so do small batches.
 #[test]
-fn what_one_table_cannot_say_goes_through_the_memtable() {
+fn batches_that_one_table_cannot_hold_use_the_memtable() {
     let place = Place::new();
     place.run("writer", |env| async move {
         let db = open(&env, options()).await?;
@@ -260,7 +260,7 @@ fn a_large_batch_that_is_given_up_is_not_there() {
 /// Uploaded tables of a dead writer that no log contains are released once its successor has
 /// closed, even if that one wrote and flushed nothing. Before, they stayed until another flush.
 #[test]
-fn what_a_dead_writer_left_goes_with_a_close() {
+fn tables_of_a_dead_writer_go_with_a_close() {
     let mut left = 0;
     for millis in (0..400).step_by(10) {
         let place = Place::new();

@@ -215,7 +215,7 @@ fn refused(sorted: bool, memory_bytes: usize, rows: &[(&[u8], &str)]) -> Error {
 }
 
 #[test]
-fn what_is_refused_names_its_row() {
+fn a_refusal_names_its_row() {
     let told = |error: &Error, texts: &[&str]| {
         let text = error.to_string();
         assert!(texts.iter().all(|part| text.contains(part)), "{text}");
@@ -256,7 +256,7 @@ fn nothing_is_loaded_where_there_are_no_rows() {
 /// Objects uploaded by an aborted load are deleted in the collector's next rounds, long before its
 /// job's deadline.
 #[test]
-fn what_is_given_up_is_collected() {
+fn tables_of_an_abandoned_load_are_collected() {
     let place = Place::new();
     place.run("all", |env| async move {
         let db = open(&env, options()).await?;

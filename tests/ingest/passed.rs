@@ -20,7 +20,7 @@ impl Place {
 /// A stream of versions, each of which replaces the rows of the previous one: merged tables are
 /// deleted in the next round, not after their deadline.
 #[test]
-fn what_passed_versions_staged_goes_once_it_is_merged() {
+fn staged_tables_of_passed_versions_go_once_merged() {
     let place = Place::new();
     place.run("stream", |env| async move {
         let db = open(&env, options()).await?;
@@ -139,7 +139,7 @@ fn a_forgotten_application_begins_anew_with_new_jobs() {
 
 /// A process that waits for a version while later ones are installed learns that it was adopted.
 #[test]
-fn who_waits_for_a_version_is_told_though_a_later_one_came() {
+fn a_wait_for_a_version_ends_when_a_later_one_came() {
     let place = Place::new();
     place.run("maker", |env| async move { open(&env, options()).await?.close().await });
     let (driver, env) = place.process("driver");

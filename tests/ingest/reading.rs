@@ -91,7 +91,7 @@ async fn queued(env: &Env) -> Result<(Database, BTreeMap<u32, Vec<u8>>)> {
 /// Q1 to Q5: while it is queued, look-ups of every kind, readers that follow, readers at a
 /// checkpoint, and processes that replay the log.
 #[test]
-fn what_is_queued_reads_alike_everywhere() {
+fn queued_ingests_read_alike_everywhere() {
     let place = Place::new();
     place.run("all", |env| async move {
         let (db, model) = queued(&env).await?;

@@ -147,7 +147,7 @@ fn two_drivers_close_one_job() {
 
 /// A closing object that was damaged in transit is read once more: the stored object is intact.
 #[test]
-fn who_closes_a_job_once_more_sees_through_a_damaged_read() {
+fn a_repeated_close_sees_through_a_damaged_read() {
     for seed in 1..=12 {
         let place = Place::of(seed);
         let bucket = Arc::clone(&place.bucket);
@@ -201,7 +201,7 @@ fn parts_that_share_keys_lie_above_each_other() {
 }
 
 #[test]
-fn an_abort_ends_what_nobody_asked_for_and_nothing_else() {
+fn an_abort_ends_only_unrequested_jobs() {
     let place = Place::new();
     place.run("all", |env| async move {
         let db = open(&env, options()).await?;
@@ -274,7 +274,7 @@ fn a_version_of_an_application_is_taken_in_once() {
 /// An abort is remembered: staged objects are deleted in the next round, and a process that closes
 /// the job after all of it is gone requests in vain.
 #[test]
-fn what_was_aborted_is_collected_at_once() {
+fn tables_of_an_aborted_job_are_collected_at_once() {
     let place = Place::new();
     let (job, part) = place.run("maker", |env| async move {
         open(&env, options()).await?.close().await?;
@@ -301,7 +301,7 @@ fn what_was_aborted_is_collected_at_once() {
 /// N10: objects of an unrequested job are deleted after its deadline, and not before; those of a
 /// requested one never are.
 #[test]
-fn what_was_given_up_is_collected() {
+fn tables_of_an_abandoned_job_are_collected() {
     let place = Place::new();
     let grace = |hours: u64| GcOptions {
         min_age: Duration::from_secs(3600 * hours),

@@ -268,7 +268,7 @@ fn a_life_is_moved_and_ended() {
 }
 
 #[test]
-fn what_is_out_of_range_is_refused_and_leaves_nothing() {
+fn arguments_out_of_range_are_refused_and_leave_nothing() {
     tell(async |world| {
         let db = world.open().await;
         db.checkpoint(&named("taken")).await.unwrap();
@@ -316,7 +316,7 @@ fn what_is_out_of_range_is_refused_and_leaves_nothing() {
 
 /// One manifest commit (a create, and a listing that counts), for any content of the log.
 #[test]
-fn what_a_checkpoint_costs() {
+fn the_cost_of_a_checkpoint() {
     tell(async |world| {
         let db = world.open().await;
         load(&db, 0).await;

@@ -208,7 +208,7 @@ fn a_checkpoint_with_more_than_may_be_held_is_refused() {
 
 /// A read is no older than requested, or raises the reason.
 #[test]
-fn what_is_read_is_no_older_than_the_bound() {
+fn reads_are_no_staler_than_the_bound() {
     tell(async |world| {
         let db = world.open().await;
         load(&db, 0).await;

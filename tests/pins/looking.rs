@@ -41,7 +41,7 @@ async fn reader_every(world: &World, own_checkpoint: bool, interval: Duration) -
 /// The reader's next manifest and its next WAL id are freed, so both are missing permanently: its
 /// next 15 probes would see nothing. One refresh sees all durable data.
 #[test]
-fn one_refresh_sees_what_was_durable_whatever_was_freed() {
+fn one_refresh_sees_all_durable_rows_despite_freed_objects() {
     for own_checkpoint in [true, false] {
         tell(async move |world| {
             let db = world.open().await;
@@ -107,7 +107,7 @@ fn a_reader_that_polls_seldom_lists_each_time() {
 /// Objects removed by a flush and a collection during the read are not reported as missing, at any
 /// moment.
 #[test]
-fn what_is_retired_during_a_verification_is_no_problem() {
+fn a_table_retired_during_a_verification_is_no_problem() {
     let met = Arc::new(AtomicU64::new(0));
     for step in 0..80 {
         let met = Arc::clone(&met);
@@ -143,7 +143,7 @@ fn what_is_retired_during_a_verification_is_no_problem() {
 
 /// A missing object that is still needed is reported, although a writer continues.
 #[test]
-fn what_is_missing_and_needed_is_a_problem() {
+fn a_needed_missing_table_is_a_problem() {
     tell(async |world| {
         let db = world.open().await;
         for n in 0..6 {

@@ -128,7 +128,7 @@ fn a_reader_leases_tables() {
 }
 
 #[test]
-fn what_a_reader_costs() {
+fn the_cost_of_a_reader() {
     tell(async |world| {
         let db = world.open().await;
         load(&db, 0).await;
@@ -166,7 +166,7 @@ fn what_a_reader_costs() {
 
 /// L4: a reader that leaves ends no lease.
 #[test]
-fn who_leaves_first_takes_no_lease_along() {
+fn the_first_reader_to_leave_takes_no_lease_along() {
     tell(async |world| {
         let db = world.open().await;
         load(&db, 0).await;
@@ -188,7 +188,7 @@ fn who_leaves_first_takes_no_lease_along() {
 
 /// L5: a missing table under a lease is not the reader's fault.
 #[test]
-fn what_is_missing_under_a_lease_is_a_corruption() {
+fn a_missing_table_under_a_lease_is_a_corruption() {
     tell(async |world| {
         let db = world.open().await;
         load(&db, 0).await;

@@ -17,7 +17,7 @@ from siltstone import aio
 # --- Calls that need not wait ---------------------------------------------------------------------
 
 
-def test_what_memory_answers_needs_no_event_loop(memory_url: str) -> None:
+def test_answers_from_memory_need_no_event_loop(memory_url: str) -> None:
     with siltstone.open(memory_url) as handle:
         db = aio.Database(handle)
         commit = at_once(db.put(b"a", b"1"))
@@ -48,7 +48,7 @@ def test_what_memory_answers_needs_no_event_loop(memory_url: str) -> None:
         at_once(waited())
 
 
-def test_what_memory_answers_touches_no_event_loop(memory_url: str) -> None:
+def test_answers_from_memory_touch_no_event_loop(memory_url: str) -> None:
     with siltstone.open(memory_url) as handle:
         handle.put_many([b"%05d" % i for i in range(5000)], [b"v"] * 5000)
         handle.flush()

@@ -77,7 +77,7 @@ def test_flush_makes_everything_before_it_durable(url: str) -> None:
         assert all(commit.durable for commit in commits)
 
 
-def test_what_was_written_is_there_after_opening_again(url: str) -> None:
+def test_written_rows_are_there_after_opening_again(url: str) -> None:
     with siltstone.open(url) as db:
         db[b"k"] = b"v"
     with siltstone.open(Path(url), create=False) as db:

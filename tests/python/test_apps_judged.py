@@ -95,7 +95,7 @@ def it_is_answered_with_a_job_of_an_earlier_life(story: Story) -> None:
     story.says(13, "adopted", 9)
 
 
-def it_is_denied_though_nobody_forgot(story: Story) -> None:
+def it_is_denied_though_no_app_was_forgotten(story: Story) -> None:
     story.forgets("a")
     story.begins(11)
     story.asks(11)
@@ -128,7 +128,7 @@ def it_is_forgotten_while_a_job_waits(story: Story) -> None:
     story.adopts(11)
 
 
-def what_is_pending_itself_is_lost(story: Story) -> None:
+def a_pending_job_is_lost(story: Story) -> None:
     """Another pending job of the same version does not replace it."""
     lived(story, 12)
     story.says(13, "pending", how="abort")
@@ -146,14 +146,14 @@ def what_is_pending_itself_is_lost(story: Story) -> None:
         it_came_again_into_a_later_life,
         it_is_answered_with_a_job_of_a_later_life,
         it_is_answered_with_a_job_of_an_earlier_life,
-        it_is_denied_though_nobody_forgot,
+        it_is_denied_though_no_app_was_forgotten,
         it_is_denied_and_comes,
         it_is_forgotten_and_comes,
         it_is_forgotten_while_a_job_waits,
-        what_is_pending_itself_is_lost,
+        a_pending_job_is_lost,
     ],
 )
-def test_what_cannot_be_is_found(happens: Callable[[Story], None]) -> None:
+def test_impossible_histories_are_found(happens: Callable[[Story], None]) -> None:
     story = Story(ANY, ONE, TWO, SAME, THREE)
     happens(story)
     assert story.wrong()
@@ -183,7 +183,7 @@ def test_a_job_of_an_earlier_life_is_known_in_the_next() -> None:
     assert story.wrong() == []
 
 
-def test_what_forgets_nothing_ends_no_life() -> None:
+def test_a_job_that_forgets_nothing_ends_no_life() -> None:
     """No job of the application had been taken in: a job that began before may be taken in
     after."""
     story = Story(ONE, TWO, SAME, THREE)
@@ -195,7 +195,7 @@ def test_what_forgets_nothing_ends_no_life() -> None:
     assert story.wrong() == []
 
 
-def test_who_was_killed_may_have_forgotten_nothing() -> None:
+def test_a_killed_process_may_have_forgotten_nothing() -> None:
     story = Story(ONE, TWO, SAME, THREE)
     story.begins(14)
     lived(story, 11)
@@ -207,7 +207,7 @@ def test_who_was_killed_may_have_forgotten_nothing() -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_whatever_lives_are_is_accepted(seed: int) -> None:
+def test_all_possible_lives_are_accepted(seed: int) -> None:
     """Jobs of two applications begin, are asked for later, and are refused as the rules require."""
     draw = random.Random(seed)
     plans = [

@@ -189,7 +189,7 @@ def test_streams_and_chunks_are_written(db) -> None:
     assert pa.table(db.scan()).equals(table)
 
 
-def test_what_a_scan_gives_can_be_written(full, memory_url: str) -> None:
+def test_rows_of_a_scan_can_be_written(full, memory_url: str) -> None:
     with siltstone.open(memory_url + "-copy") as copy:
         copy.write(full.scan())
         assert pa.table(copy.scan()).equals(pa.table(full.scan()))

@@ -176,7 +176,7 @@ def test_large_batches_are_measured() -> None:
     assert past["put_ms_median"] > 0
 
 
-def test_what_layers_cost_is_measured() -> None:
+def test_the_cost_of_layers_is_measured() -> None:
     pytest.importorskip("rocksdict")
     rows, many, one, ratio, seek = printed("layers.py", "--rows", "4000").splitlines()
     assert " rows; " in rows

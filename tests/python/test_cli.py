@@ -252,7 +252,7 @@ def test_errors_are_one_line(run, tmp_path, command: list[str]) -> None:
 
 
 @pytest.mark.parametrize("command", [["put", "a", "2"], ["delete", "a"]])
-def test_writing_fences_nobody_unless_told_to(run, url: str, command: list[str]) -> None:
+def test_writing_fences_no_writer_unless_told_to(run, url: str, command: list[str]) -> None:
     db = siltstone.open(url)
     db.put(b"a", b"1").wait()
     status, _, err = run(*command)
@@ -450,7 +450,7 @@ def test_examples_of_the_help_run(name: str, tmp_path: Path, monkeypatch) -> Non
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("name", ENDLESS)
-def test_what_goes_on_until_stopped_ends_with_zero(name: str, how: int, tmp_path: Path) -> None:
+def test_a_stopped_command_ends_with_zero(name: str, how: int, tmp_path: Path) -> None:
     """Runs the examples of the help. The first line of output shows that the command is at work."""
     for number, example in enumerate(shown_examples(name)):
         if "--worker" in example:

@@ -120,7 +120,7 @@ def test_a_copied_parent_is_destroyed_once_its_pins_are_released(url: str) -> No
     assert rows(url + "-clone") == ROWS
 
 
-def test_a_copied_clone_is_refused_by_whoever_meets_it(url: str) -> None:
+def test_a_copied_clone_is_refused_by_every_process(url: str) -> None:
     fill(url)
     clone, copy = url + "-clone", url + "-copy"
     siltstone.clone(clone, parent=url)

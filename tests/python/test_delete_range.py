@@ -303,7 +303,7 @@ def test_open_starts_and_prefixes(url: str) -> None:
         assert db.delete_range(start=b"b").seq == seq
 
 
-def test_what_deletes_everything_has_to_say_so(url: str) -> None:
+def test_deleting_everything_must_be_explicit(url: str) -> None:
     with siltstone.open(url) as db:
         db[b"a"] = b"v"
         for delete in (db.delete_range, siltstone.WriteBatch().delete_range):

@@ -97,7 +97,7 @@ class Recovered:
         ("nnnnx" + "ooo", "neither old nor new"),
     ],
 )
-def test_what_a_crash_took_is_noticed(
+def test_a_loss_by_a_crash_is_noticed(
     flights: ModuleType, monkeypatch: pytest.MonkeyPatch, found: str, complaint: str | None
 ) -> None:
     keys = [b"%d" % index for index in range(8)]

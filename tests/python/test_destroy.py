@@ -79,7 +79,7 @@ def test_a_reader_ends(place: str) -> None:
             reader.refresh()
 
 
-def test_what_somebody_needs_is_named(place: str) -> None:
+def test_the_dependents_are_named(place: str) -> None:
     with filled(place) as db:
         kept = db.checkpoint(name="nightly")
         with pytest.raises(siltstone.Conflict, match="nightly") as refused:

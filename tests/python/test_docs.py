@@ -188,7 +188,7 @@ def test_examples_can_be_pasted_at_a_prompt(page: Path) -> None:
     assert refused_by_a_prompt(page.read_text()) == []
 
 
-def test_what_a_prompt_refuses_is_found() -> None:
+def test_statements_that_a_prompt_refuses_are_found() -> None:
     loop, after = "for n in range(3):\n    print(n)\n", "print()\n"
     assert refused_by_a_prompt(f"```python\n{loop}\n{after}```\n") == []
     assert refused_by_a_prompt(f"```python\n{loop}{after}```\n") == ["4: print()"]

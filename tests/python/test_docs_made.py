@@ -24,7 +24,7 @@ def program(name: str):
 
 
 @pytest.mark.parametrize("name", ["figures", "pictures"])
-def test_what_is_committed_is_what_is_made(name: str) -> None:
+def test_the_committed_pages_are_the_generated_ones(name: str) -> None:
     command = [sys.executable, str(ROOT / "docs" / f"{name}.py"), "--check"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"run docs/{name}.py\n{done.stdout}{done.stderr}"

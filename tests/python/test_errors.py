@@ -318,7 +318,7 @@ def test_take_over_has_to_be_allowed(memory_url: str) -> None:
         assert list(db) == [b"a", b"b"]
 
 
-def test_what_is_not_there_is_not_found(url: str) -> None:
+def test_an_absent_database_is_not_found(url: str) -> None:
     for call in (
         lambda: siltstone.open(url, create=False),
         lambda: siltstone.open_reader(url),

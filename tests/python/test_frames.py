@@ -280,7 +280,7 @@ def test_keys_without_a_type_are_not_found(db, array) -> None:
     assert (found.to_list() if isinstance(found, pl.Series) else found.to_pylist()) == [None] * 2
 
 
-def test_what_polars_asks_polars_gets(db) -> None:
+def test_polars_gets_the_columns_it_asks_for(db) -> None:
     db[b"a"] = b"1"
     found = db.get_many(pl.Series([b"a", b"b"]))
     assert isinstance(found, pl.Series)

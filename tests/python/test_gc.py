@@ -67,7 +67,7 @@ def reachable(root: str) -> set[str]:
     return needed
 
 
-def test_what_nobody_names_goes(url: str) -> None:
+def test_unreferenced_objects_go(url: str) -> None:
     with siltstone.open(url, options=options()) as db:
         fill(db, 3)
         db.compact()

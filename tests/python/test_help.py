@@ -49,7 +49,7 @@ def members() -> list[tuple[str, str]]:
     ]
 
 
-def test_what_users_meet_is_compared() -> None:
+def test_texts_that_users_meet_are_compared() -> None:
     assert {"Database", "Reader", "Snapshot", "Scan", "AsyncCommit", "SstWriter"} <= {*PUBLIC}
     assert ("Database", "put") in members()
     assert ("Database", "get") in members()

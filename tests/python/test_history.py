@@ -81,7 +81,7 @@ def test_flushes_and_reopening_are_no_events(url: str) -> None:
     assert [one for one in admin.history(url) if one.kind != "compaction"] == []
 
 
-def test_of_versions_adopted_together_the_last_one_is_named(url: str) -> None:
+def test_the_last_of_versions_adopted_together_is_named(url: str) -> None:
     with siltstone.open(url) as db:
         requests = []
         for version in (1, 2):

@@ -291,7 +291,7 @@ def test_operands_are_merged(memory_url) -> None:
         assert db[b"a"] == number(116)
 
 
-def test_operands_that_nobody_can_merge_are_refused(memory_url) -> None:
+def test_unmergeable_operands_are_refused(memory_url) -> None:
     with siltstone.open(memory_url) as db:
         writer = ingest.Job(memory_url).writer(0)
         with pytest.raises(siltstone.Invalid, match="open it once with merge_operator"):
@@ -404,7 +404,7 @@ def test_the_command_says_how_a_job_stands(tmp_path) -> None:
     assert json.loads(told) == {"job": request.job, "state": "adopted", "seq": 1, "reason": None}
 
 
-def test_a_job_behind_fills_what_nobody_wrote(memory_url) -> None:
+def test_a_job_behind_fills_unwritten_keys(memory_url) -> None:
     with siltstone.open(memory_url, allow_ingest_behind=True) as db:
         db[b"k1"] = b"put"
         db[b"k2"] = b"put"
@@ -511,7 +511,7 @@ async def opened_by_asyncio(url: str) -> None:
         assert ingest.Job(url + "-aio", behind=True).behind
 
 
-def test_what_names_a_job_or_a_part_is_checked(memory_url) -> None:
+def test_names_of_jobs_and_parts_are_checked(memory_url) -> None:
     with siltstone.open(memory_url):
         for wrong in [("a",), "ab", ("a", True), ("a", "1"), (1, 1)]:
             with pytest.raises(TypeError, match="txn must be a pair"):

@@ -47,7 +47,7 @@ def a_delete_is_lost(story: Story) -> None:
     as_before()
 
 
-def what_was_deleted_comes_back(story: Story) -> None:
+def a_deleted_row_comes_back(story: Story) -> None:
     story.puts(24)
     as_before = back(story, 2)
     story.adopts(1)
@@ -144,12 +144,12 @@ def more_is_cleared(story: Story) -> None:
     said(story, 6, 73)
 
 
-def nobody_clears(story: Story) -> None:
+def no_job_clears(story: Story) -> None:
     story.puts(24)
     story.adopts(5)
 
 
-def what_was_cleared_comes_back(story: Story) -> None:
+def a_cleared_row_comes_back(story: Story) -> None:
     story.puts(24)
     as_before = back(story, 2)
     story.adopts(5)
@@ -224,7 +224,7 @@ def a_job_is_lost_and_only_its_cells_were_cleared(story: Story) -> None:
     said(story, 6, 10)
 
 
-def nobody_asked_to_clear(story: Story) -> None:
+def no_job_asked_to_clear(story: Story) -> None:
     del story.told.behind[5]
     story.adopts(5)
     said(story, 5)
@@ -238,7 +238,7 @@ def a_clear_was_aborted(story: Story) -> None:
 # --- Jobs that fill -------------------------------------------------------------------------------
 
 
-def what_fills_is_lost(story: Story) -> None:
+def a_filling_row_is_lost(story: Story) -> None:
     story.says(21, "pending")
 
 
@@ -325,7 +325,7 @@ def it_fills_later_than_it_ended(story: Story) -> None:
     "happens",
     [
         a_delete_is_lost,
-        what_was_deleted_comes_back,
+        a_deleted_row_comes_back,
         a_row_of_a_job_comes_back,
         more_is_gone,
         a_later_put_is_gone,
@@ -338,8 +338,8 @@ def it_fills_later_than_it_ended(story: Story) -> None:
         nothing_is_cleared,
         half_is_cleared,
         more_is_cleared,
-        nobody_clears,
-        what_was_cleared_comes_back,
+        no_job_clears,
+        a_cleared_row_comes_back,
         a_clear_is_lost,
         a_clear_comes_twice,
         a_clear_comes_twice_against_its_number,
@@ -349,9 +349,9 @@ def it_fills_later_than_it_ended(story: Story) -> None:
         a_job_comes_behind_its_clear,
         a_job_outlives_its_clear,
         a_job_is_lost_and_only_its_cells_were_cleared,
-        nobody_asked_to_clear,
+        no_job_asked_to_clear,
         a_clear_was_aborted,
-        what_fills_is_lost,
+        a_filling_row_is_lost,
         it_is_seen_and_lost,
         half_of_it_comes,
         it_fills_nothing,
@@ -365,7 +365,7 @@ def it_fills_later_than_it_ended(story: Story) -> None:
         it_fills_later_than_it_ended,
     ],
 )
-def test_what_cannot_be_is_found(happens: Callable[[Story], None]) -> None:
+def test_impossible_histories_are_found(happens: Callable[[Story], None]) -> None:
     story = Story(*ALL)
     happens(story)
     assert story.wrong()
@@ -374,7 +374,7 @@ def test_what_cannot_be_is_found(happens: Callable[[Story], None]) -> None:
 # --- Possible histories ---------------------------------------------------------------------------
 
 
-def test_what_is_deleted_may_be_covered_later() -> None:
+def test_deleted_rows_may_be_covered_later() -> None:
     story = Story(*ALL)
     story.puts(24)
     for number in (1, 3, 2):
@@ -384,7 +384,7 @@ def test_what_is_deleted_may_be_covered_later() -> None:
     assert story.wrong() == []
 
 
-def test_what_replaced_a_zone_may_be_cleared() -> None:
+def test_a_job_that_replaced_a_zone_may_be_cleared() -> None:
     story = Story(*ALL)
     story.puts(24)
     story.adopts(4)
@@ -398,7 +398,7 @@ def test_what_replaced_a_zone_may_be_cleared() -> None:
     assert story.wrong() == []
 
 
-def test_what_fills_comes_behind_all() -> None:
+def test_filling_rows_come_behind_all_others() -> None:
     story = Story(*ALL)
     for number in (22, 21, 23):
         story.adopts(number)

@@ -152,7 +152,7 @@ def test_any_bytes_are_corruption_or_a_key(key) -> None:
     assert pack(*parts) == key
 
 
-def test_what_comes_back_otherwise() -> None:
+def test_parts_that_come_back_in_another_form() -> None:
     def back(part):
         return unpack(pack(part))[0]
 
@@ -179,7 +179,7 @@ def test_subclasses_and_numpy_are_what_they_say() -> None:
     assert pack(numpy.float32(1.5), numpy.bool_(True)) == pack(1.5, True)
 
 
-def test_what_is_no_part_is_a_type_error() -> None:
+def test_an_invalid_part_is_a_type_error() -> None:
     for wrong in ([], (1,), {}, object(), 1j, timedelta(1), str):
         with pytest.raises(TypeError, match=r"parts\[1\]: a key is made of None, bool, int"):
             pack("a", wrong)
@@ -189,7 +189,7 @@ def test_what_is_no_part_is_a_type_error() -> None:
         unpack("a")
 
 
-def test_what_has_no_place_is_invalid() -> None:
+def test_a_part_without_an_order_is_invalid() -> None:
     class Finer(datetime):
         nanosecond = 1
 

@@ -32,7 +32,7 @@ def test_kills_of_every_role_leave_each_job_there_once_or_not_at_all(tmp_path: P
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_whatever_can_be_is_accepted(seed: int) -> None:
+def test_all_possible_histories_are_accepted(seed: int) -> None:
     draw = random.Random(seed)
     story = Story(*(any_plan(draw, number) for number in range(1, 30)))
     seq, low, seqs, clears = 1 << 40, 1 << 40, [], dict[int, int]()
@@ -173,7 +173,7 @@ def two_orders(story: Story) -> None:
     story.adopts(1)
 
 
-def nobody_asked(story: Story) -> None:
+def no_process_asked(story: Story) -> None:
     del story.told.behind[1]
     story.adopts(1)
 
@@ -271,7 +271,7 @@ def neither(story: Story) -> None:
         only_cells,
         the_wrong_part,
         two_orders,
-        nobody_asked,
+        no_process_asked,
         asked_for_later,
         aborted,
         refused,
@@ -287,7 +287,7 @@ def neither(story: Story) -> None:
         neither,
     ],
 )
-def test_what_cannot_be_is_found(happens: Callable[[Story], None]) -> None:
+def test_impossible_histories_are_found(happens: Callable[[Story], None]) -> None:
     story = Story(ONE, OTHER, ZONED, AGAIN, FIRST, SAME, LATER)
     happens(story)
     assert story.wrong()

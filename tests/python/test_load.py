@@ -83,7 +83,7 @@ class Frame:
         lambda: Frame(),
     ],
 )
-def test_what_can_be_loaded(memory_url: str, data) -> None:
+def test_accepted_forms_of_rows(memory_url: str, data) -> None:
     with siltstone.open(memory_url) as db:
         assert db.load(data()).rows == 300
         assert dict(db.scan()) == PAIRS
@@ -125,7 +125,7 @@ def pair(keys: list[bytes]) -> pa.Table:
         ({b"a": b"b"}, {}, TypeError, "put_many"),
     ],
 )
-def test_what_is_refused(memory_url: str, data, named, kind, text: str) -> None:
+def test_refused_rows(memory_url: str, data, named, kind, text: str) -> None:
     with siltstone.open(memory_url) as db:
         with pytest.raises(kind, match=text):
             db.load(data, **named)
@@ -352,7 +352,7 @@ def test_the_command_sorts_in_files_what_is_more_than_its_memory(tmp_path, monke
         assert text in told[""]
 
 
-def test_what_the_command_refuses(tmp_path) -> None:
+def test_rows_that_the_command_refuses(tmp_path) -> None:
     siltstone.open(tmp_path / "db").close()
     data = pa.table({"key": [b"a"], "value": [7]})
     parquet.write_table(data, tmp_path / "rows.parquet")

@@ -100,7 +100,7 @@ def test_a_table_is_a_sorted_dict(rows: dict[bytes, bytes], absent: bytes) -> No
 
 @given(rows=st.lists(st.tuples(KEYS, VALUES), min_size=1, max_size=60), in_order=st.booleans())
 @settings(deadline=None)
-def test_of_equal_keys_the_last_is_kept(rows: list[tuple[bytes, bytes]], in_order: bool) -> None:
+def test_the_last_of_equal_keys_is_kept(rows: list[tuple[bytes, bytes]], in_order: bool) -> None:
     if in_order:
         rows = sorted(rows, key=lambda row: row[0])
     with table(rows, duplicates="last", sort=not in_order) as reader:
@@ -364,7 +364,7 @@ def test_a_table_in_an_object_store(s3: tuple[str, dict[str, str]]) -> None:
         lsm.SstReader(f"{url}/a/none.sst", store_options=store)
 
 
-def test_what_is_there_stays_until_the_end(tmp_path: Path) -> None:
+def test_an_existing_file_stays_until_the_end(tmp_path: Path) -> None:
     path = tmp_path / "rows.sst"
     write(path, [(b"k", b"old")])
     old = lsm.SstReader(path)

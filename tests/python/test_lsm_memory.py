@@ -164,7 +164,7 @@ def part_memtable(part: dict[bytes, bytes | None], kind: str):
     return snapshot
 
 
-def test_the_first_named_wins_whatever_the_numbers() -> None:
+def test_the_first_named_wins_despite_the_numbers() -> None:
     old, new = lsm.MemTable(), lsm.MemTable()
     for _ in range(9):
         old.put(b"k", b"old")

@@ -87,7 +87,7 @@ def test_the_built_in_operators(url: str) -> None:
         assert list(db.scan(reverse=True)) == [(b"l", b"y"), (b"k", b"12")]
 
 
-def test_what_was_merged_stays_over_flush_compaction_and_reopening(url: str) -> None:
+def test_merged_values_stay_over_flush_compaction_and_reopening(url: str) -> None:
     total = 0
     for round_ in range(4):
         # A recorded built-in operator need not be given again.
@@ -188,7 +188,7 @@ def test_a_reader_that_was_open_before_learns_of_a_built_in_one(url: str) -> Non
 
 
 @pytest.mark.parametrize("flushed", [False, True])
-def test_what_an_operator_raises_is_told_and_loses_nothing(url: str, flushed: bool) -> None:
+def test_an_error_of_an_operator_is_told_and_loses_nothing(url: str, flushed: bool) -> None:
     with siltstone.open(url, options=SMALL, merge_operator=strict) as db:
         db.merge(b"k", b"1")
         db.merge(b"k", b"bad")
@@ -211,7 +211,7 @@ def test_what_an_operator_raises_is_told_and_loses_nothing(url: str, flushed: bo
         assert db[b"k"] == b"fresh3"
 
 
-def test_what_is_no_bytes_is_refused(url: str) -> None:
+def test_a_result_that_is_not_bytes_is_refused(url: str) -> None:
     with siltstone.open(url, merge_operator=gives_text) as db:
         db.merge(b"k", b"1")
         with pytest.raises(siltstone.Invalid, match="gives bytes, not str"):

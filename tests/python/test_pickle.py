@@ -66,7 +66,7 @@ def test_errors_travel(name: str) -> None:
     assert again.context == {"a": "b"}
 
 
-def test_what_belongs_to_this_process_does_not_travel(db) -> None:
+def test_state_of_this_process_does_not_travel(db) -> None:
     db[b"a"] = b"1"
     commit = db.put(b"b", b"2")
     for stays in (db, db.snapshot(), db.scan(), commit, db.batch(), db.scan().to_arrow()):

@@ -44,7 +44,7 @@ def written(tmp_path: Any) -> str:
     return url
 
 
-def test_readers_share_a_lease_and_nobody_releases_it(written: str) -> None:
+def test_readers_share_a_lease_and_none_releases_it(written: str) -> None:
     with siltstone.open_reader(written) as reader:
         (version,) = leased(written)
         before = siltstone.admin.manifest(written)["id"]
@@ -116,7 +116,7 @@ def test_a_lifetime_that_a_poll_could_miss_is_refused(written: str) -> None:
     siltstone.open(written, options=options).close()
 
 
-def test_what_is_read_is_no_older_than_the_bound(written: str) -> None:
+def test_reads_are_no_staler_than_the_bound(written: str) -> None:
     readers = {"max_staleness": 0.001, "checkpoint_lifetime": 9000}
     options = {"readers": readers, "manifest_poll_interval": 3600}
     with siltstone.open_reader(written, options=options) as reader, siltstone.open(written) as db:

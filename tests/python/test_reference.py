@@ -128,7 +128,7 @@ def test_everything_there_says_what_it_is(reference) -> None:
             assert re.findall(r"(?<=```text\n)[^`]*```\n\n#.*", page) == [], name
 
 
-def test_what_is_not_built_says_so(reference) -> None:
+def test_missing_features_say_so(reference) -> None:
     unbuilt = [
         node
         for top in reference.STUB.body

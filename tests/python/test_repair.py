@@ -52,7 +52,7 @@ def rows(place: str) -> list[bytes]:
         return list(db)
 
 
-def test_what_opens_is_refused(place: str) -> None:
+def test_a_database_that_opens_is_refused(place: str) -> None:
     told = admin.repair(place)
     assert not told.needed
     assert not told.damage

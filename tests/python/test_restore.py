@@ -54,7 +54,7 @@ def check(url: str) -> None:
 @pytest.mark.parametrize(
     "spelling", [lambda kept: kept, lambda kept: str(kept.id), lambda _: "before"]
 )
-def test_what_was_written_since_is_undone(place: str, spelling) -> None:
+def test_later_writes_are_undone(place: str, spelling) -> None:
     kept = filled(place)
     admin.restore(place, spelling(kept))
     check(place)
@@ -120,7 +120,7 @@ def test_readers_do_not_go_back_in_silence(place: str) -> None:
         assert pinned[b"log"] == b"kept"
 
 
-def test_what_is_not_there_is_refused(place: str) -> None:
+def test_an_absent_checkpoint_is_refused(place: str) -> None:
     with pytest.raises(siltstone.NotFound):
         admin.restore(place, "before")
     kept = filled(place)

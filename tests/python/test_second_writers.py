@@ -76,7 +76,7 @@ def tell(process: subprocess.Popen[str], line: str) -> None:
     process.stdin.flush()
 
 
-def test_of_four_processes_one_writes_and_three_are_told_which(url: str) -> None:
+def test_one_of_four_processes_writes_and_three_are_told_which(url: str) -> None:
     with (
         running(WORKER, url) as one,
         running(WORKER, url) as two,
@@ -153,7 +153,7 @@ def test_a_forked_child_is_another_process(url: str) -> None:
         db.put(b"a", b"1").wait()
 
 
-def test_one_process_opens_once_by_whatever_path(
+def test_one_process_opens_once_by_any_path(
     url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     link = tmp_path / "link"
@@ -167,7 +167,7 @@ def test_one_process_opens_once_by_whatever_path(
 
 
 @pytest.mark.parametrize("kind", ["folder", "memory"])
-def test_whatever_ends_a_handle_makes_way(kind: str, url: str, memory_url: str) -> None:
+def test_every_end_of_a_handle_makes_way(kind: str, url: str, memory_url: str) -> None:
     place = url if kind == "folder" else memory_url
     for _ in range(20):
         siltstone.open(place).close()

@@ -69,7 +69,7 @@ def test_snapshots_and_scans_outlive_the_share(url: str) -> None:
         assert list(scan) == [(b"a", b"1")]
 
 
-def test_who_does_not_share_is_refused_as_ever(url: str) -> None:
+def test_an_unshared_second_handle_is_refused_as_ever(url: str) -> None:
     shared = siltstone.open(url, shared=True)
     with pytest.raises(siltstone.Conflict, match="this process"):
         siltstone.open(url)
@@ -100,7 +100,7 @@ def test_a_fenced_handle_is_not_joined(url: str) -> None:
     second.close()
 
 
-def test_what_is_named_must_be_as_it_is(url: str) -> None:
+def test_given_options_must_equal_those_of_the_handle(url: str) -> None:
     options = {"flush_interval": 0.5, "max_parallel_writes": 3}
     with siltstone.open(url, shared=True, options=options, merge_operator="append") as db:
         for same in (None, {}, {"flush_interval": 0.5}, siltstone.Options(max_parallel_writes=3)):

@@ -170,7 +170,7 @@ def test_reports_are_a_line_and_a_table(url: str) -> None:
     assert str(stats).count("\n") > 60
 
 
-def test_what_is_wrong_is_in_the_line(url: str, tmp_path) -> None:
+def test_the_line_names_the_trouble(url: str, tmp_path) -> None:
     with siltstone.open(url) as db:
         db[b"a"] = b"1"
     (table,) = (tmp_path / "db" / "compacted").glob("*.sst")

@@ -86,7 +86,7 @@ def test_parts_add_up_to_no_less_than_the_whole(url: str) -> None:
         assert whole.rows <= sum(part.rows for part in parts) <= whole.rows * 1.3
 
 
-def test_what_is_stored_counts_until_it_is_compacted(url: str) -> None:
+def test_stored_rows_count_until_they_are_compacted(url: str) -> None:
     with siltstone.open(url, options=OPTIONS) as db:
         for _ in range(3):
             fill(db, range(1000))

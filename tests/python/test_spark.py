@@ -138,7 +138,7 @@ def processes(batches):
         yield pa.RecordBatch.from_pydict(counted)
 
 
-def test_what_was_pinned_is_let_go(spark, written) -> None:
+def test_pinned_versions_are_released(spark, written) -> None:
     url = written[1]
     frame = kv.scan(spark, url)
     one = kept(url)
@@ -175,7 +175,7 @@ def test_frames_of_one_state_share_a_pin_and_a_driver_has_sixteen(spark, written
     assert made_for_spark(url) <= 1
 
 
-def test_a_provider_that_fails_keeps_nobody_else(written, monkeypatch) -> None:
+def test_a_failing_provider_keeps_no_other_task(written, monkeypatch) -> None:
     url = written[1]
     monkeypatch.setenv("TEST_PROVIDER", "there")
     _pins.pinned_reader(url, None, store_options=providers_for_tests.of_a_variable)[0].close()
@@ -187,7 +187,7 @@ def test_a_provider_that_fails_keeps_nobody_else(written, monkeypatch) -> None:
     siltstone.admin.delete_checkpoint(url, kept(url))
 
 
-def test_what_is_not_understood_is_refused(spark, written) -> None:
+def test_unknown_options_are_refused(spark, written) -> None:
     url = written[1]
     frame = spark.range(3)
     keyed = frame_of_table(spark, pa.table({"key": [b"a"], "value": [b"b"]}))

@@ -150,7 +150,7 @@ def test_the_first_batch_is_the_same_again(url) -> None:
 
 
 @STREAM_SOURCES
-def test_what_a_stream_cannot_begin_with(spark, url) -> None:
+def test_invalid_starts_of_a_stream(spark, url) -> None:
     siltstone.open(url).close()
     refused = {
         "readChangeFeed": {},

@@ -63,7 +63,7 @@ def tables_of_jobs(url: str) -> list[Path]:
     return list(Path(url, "ingest").rglob("*.sst"))
 
 
-def test_attempts_that_do_not_count_are_named_by_nobody(closed, task) -> None:
+def test_attempts_that_do_not_count_are_unreferenced(closed, task) -> None:
     writer = made(closed)
     task(writer, 0, {b"a": b"an attempt that was retried"})
     counted = [task(writer, 0, {b"a": b"1"}), None, task(writer, 2, {b"c": b"3"})]
@@ -158,7 +158,7 @@ def test_no_rows(closed, task) -> None:
     assert content(closed) == {}
 
 
-def test_what_is_wrong_with_rows_is_raised_by_the_commit(closed, task) -> None:
+def test_the_commit_raises_errors_of_rows(closed, task) -> None:
     writer = made(closed, layout="presorted")
     twice = _sink.batch_writer({"path": closed, "layout": "presorted"}, SCHEMA, False)
     messages = [task(writer, 0, {b"a": b"1", b"c": b"1"}), task(writer, 1, {b"b": b"2"})]

@@ -233,7 +233,7 @@ def note(url: str, country: str, id: int) -> str | None:
 
 
 @SOURCES
-def test_columns_of_a_table_are_found_whatever_their_case(spark, orders) -> None:
+def test_columns_of_a_table_are_found_in_any_case(spark, orders) -> None:
     def row(number: int, op: str = "put"):
         return spark.sql(f"SELECT 'new' AS note, {number}L AS ID, 'DE' AS Country, '{op}' AS Op")
 
@@ -252,7 +252,7 @@ def test_columns_of_a_table_are_found_whatever_their_case(spark, orders) -> None
 
 
 @SOURCES
-def test_columns_that_are_read_are_found_whatever_their_case(spark, orders) -> None:
+def test_columns_that_are_read_are_found_in_any_case(spark, orders) -> None:
     frame = kv.scan(spark, orders, where={"COUNTRY": "DE"}, columns=["NOTE", "ID"])
     assert frame.columns == ["Note", "id"]
     assert frame.count() == 10
@@ -264,7 +264,7 @@ def test_columns_that_are_read_are_found_whatever_their_case(spark, orders) -> N
     assert shown.where("country = 'FR' AND note = 'old'").count() == 10
 
 
-def test_columns_of_bytes_are_found_whatever_their_case(spark, url) -> None:
+def test_columns_of_bytes_are_found_in_any_case(spark, url) -> None:
     named = pairs(spark).selectExpr("key AS K", "value AS Value")
     kv.bulk_load(named, url, key="k")
     assert count(url) == 10
@@ -276,7 +276,7 @@ def test_columns_of_bytes_are_found_whatever_their_case(spark, url) -> None:
 
 
 @SOURCES
-def test_a_frame_of_bytes_is_saved_whatever_the_case(spark, url) -> None:
+def test_a_frame_of_bytes_is_saved_in_any_case(spark, url) -> None:
     named = pairs(spark).selectExpr("key AS KEY", "value AS Value")
     named.write.format("siltstone").mode("append").save(url)
     shown = spark.read.format("siltstone").schema("VALUE binary").load(url)

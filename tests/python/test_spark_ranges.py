@@ -39,7 +39,7 @@ def test_ranges_are_all_and_share_nothing(keys, parts, start, end) -> None:
     assert counted == [int(key in held) for key in keys]
 
 
-def test_what_is_spread_evenly_is_cut_evenly() -> None:
+def test_evenly_spread_keys_are_cut_evenly() -> None:
     keys = [b"row/%08d" % number for number in range(100_000)]
     for parts in (2, 7, 64):
         found = cuts(lambda key: bisect.bisect_left(keys, key), keys[0], keys[-1], parts)

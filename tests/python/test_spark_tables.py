@@ -282,7 +282,7 @@ def test_operations_and_deletes(spark, flights) -> None:
     assert len(list(db.keys())) == len(visits()) - 31
 
 
-def test_what_does_not_fit_is_told_and_nothing_is_added(spark, flights) -> None:
+def test_columns_that_do_not_fit_are_told_and_nothing_is_added(spark, flights) -> None:
     db, url = flights
     before = list(db.items())
     good = frame_of_table(spark, pa.Table.from_pylist(visits()[:3]))

@@ -164,7 +164,7 @@ def test_deletes_and_operations(spark, live) -> None:
         kv.bulk_load(odd, url, key="key", op="op", db=db)
 
 
-def test_what_does_not_fit_is_told_and_nothing_is_added(spark, live) -> None:
+def test_columns_that_do_not_fit_are_told_and_nothing_is_added(spark, live) -> None:
     db, url = live
     frame = frame_of(spark, ROWS)
     wide = spark.range(3).selectExpr("id", "binary('k') AS key", "binary(NULL) AS value")
@@ -190,7 +190,7 @@ def test_what_does_not_fit_is_told_and_nothing_is_added(spark, live) -> None:
     assert siltstone.admin.manifest(url)["pending_ingests"] == 0
 
 
-def test_what_was_there_is_replaced(spark, live) -> None:
+def test_existing_rows_are_replaced(spark, live) -> None:
     db, url = live
     kv.bulk_load(frame_of(spark, ROWS), url, key="key", db=db)
     pinned = kv.scan(spark, url, partitions=2)
@@ -317,7 +317,7 @@ def merging_with(run, numbers, units):
 
 
 @CLASSIC
-def test_what_fails_ends_the_other_tasks(spark, closed, monkeypatch) -> None:
+def test_a_failed_task_ends_the_others(spark, closed, monkeypatch) -> None:
     loaded_and_closed(spark, closed)
     tracker = spark.sparkContext.statusTracker()
 
@@ -442,7 +442,7 @@ def test_a_frame_overwrites(spark, closed) -> None:
 
 
 @SOURCES
-def test_what_a_frame_cannot_be_saved_with(spark, closed) -> None:
+def test_invalid_options_of_a_save(spark, closed) -> None:
     frame = frame_of(spark, {b"a": b"b"})
     wide = frame.selectExpr("key", "value", "1 AS other")
     named = {"keyColumn": "k"}

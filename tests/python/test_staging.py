@@ -43,7 +43,7 @@ def url(tmp_path: Path) -> str:
     return str(tmp_path / "db")
 
 
-def test_what_was_staged_is_listed_and_taken_back(url: str) -> None:
+def test_staged_jobs_are_listed_and_taken_back(url: str) -> None:
     assert ingest.jobs(url) == []
     dead = killed(url)
     taken = ingest.Job(url)
@@ -91,7 +91,7 @@ def test_one_that_waits_stays(url: str) -> None:
     ("job", "kind"),
     [("01ARZ3NDEKTSV4RRFFQ69G5FAV", siltstone.NotFound), ("no id", siltstone.Invalid)],
 )
-def test_what_is_no_job_is_told(url: str, job: str, kind: type[Exception]) -> None:
+def test_an_unknown_job_is_told(url: str, job: str, kind: type[Exception]) -> None:
     with pytest.raises(kind):
         ingest.withdraw(url, job)
     assert ingest.jobs(url) == []

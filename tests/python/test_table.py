@@ -531,7 +531,7 @@ def test_values_that_columns_do_not_hold_are_refused() -> None:
 
 @settings(max_examples=200, deadline=None)
 @given(st.binary(max_size=24), st.binary(max_size=24))
-def test_bytes_that_nobody_wrote_are_rows_or_refused(key: bytes, value: bytes) -> None:
+def test_arbitrary_bytes_are_rows_or_refused(key: bytes, value: bytes) -> None:
     schema = table.TableSchema(COLUMNS, key=KEY)
     try:
         schema.row(key, value)

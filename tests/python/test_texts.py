@@ -110,7 +110,7 @@ def test_a_wrong_row_is_named_too(db) -> None:
         assert error.context["row"] == "1"
 
 
-def test_what_a_buffer_raises_comes_through(db) -> None:
+def test_an_error_of_a_buffer_comes_through(db) -> None:
     with pytest.raises(BufferError, match=r"keys\[1\]: the buffer is not C-contiguous"):
         db.get_many([b"a", memoryview(b"abcdef")[::2]])
 
@@ -407,7 +407,7 @@ def test_no_text_shows_how_rust_writes_its_values(db, tmp_path: Path) -> None:
     assert odd == []
 
 
-def test_what_looks_like_debug_text_is_found() -> None:
+def test_debug_text_is_found() -> None:
     for text in ('given: Text("soon")', "range: 5..10", "ObjectName::Wal(3)", "Some(3)", "[1, 2]"):
         assert DEBUG.search(text), text
     for text in ("deadline: 30s", "bytes 5 to 10", "0 keys and 2 values", "1 to 65,535 bytes"):

@@ -263,7 +263,7 @@ def test_pop(db: siltstone.Database) -> None:
     assert sum(value is not None for value in got) == 1000
 
 
-def test_what_is_not_in_memory_is_waited_for(cold: siltstone.Database) -> None:
+def test_blocks_outside_memory_are_waited_for(cold: siltstone.Database) -> None:
     with cold.transaction() as tx:
         assert tx[b"key00007"] == b"value00007"
         tx[b"key00007"] = b"new"
@@ -274,7 +274,7 @@ def test_what_is_not_in_memory_is_waited_for(cold: siltstone.Database) -> None:
     assert cold.get_many([b"key00007", b"key00008", b"key00009"]) == [b"new", None, b"new"]
 
 
-def test_what_is_left_open_is_let_go(db: siltstone.Database) -> None:
+def test_open_transactions_are_released(db: siltstone.Database) -> None:
     """A dropped transaction: nothing is written, and later ones are not affected."""
     tx = db.transaction()
     tx[b"a"] = b"1"
@@ -416,7 +416,7 @@ def test_asyncio_retry(memory_url: str) -> None:
     run(work())
 
 
-def test_what_memory_answers_needs_no_loop(memory_url: str) -> None:
+def test_answers_from_memory_need_no_loop(memory_url: str) -> None:
     with siltstone.open(memory_url) as handle:
         db = aio.Database(handle)
 

@@ -91,7 +91,7 @@ def test_split_and_joined_it_is_what_it_was(places) -> None:
     assert rows(places("middle")) == middle
 
 
-def test_of_databases_that_overlap_a_part_of_each(places) -> None:
+def test_a_part_of_each_of_two_overlapping_databases(places) -> None:
     fill(places("a"), ROWS)
     fill(places("b"), dict.fromkeys(ROWS, b"new"))
     both = [places("a"), places("b")]
@@ -281,7 +281,7 @@ def test_a_clone_in_a_folder_of_a_parent_in_a_bucket(s3: dict[str, str], tmp_pat
     assert "clone_parents" in refused.output + refused.stderr
 
 
-def test_options_of_nobody_are_told(tmp_path: Path) -> None:
+def test_unused_options_are_told(tmp_path: Path) -> None:
     with pytest.raises(siltstone.Invalid, match="`region`"):
         siltstone.open(
             tmp_path / "db", store_options={"region": "r", "clone_parents": "memory://x"}

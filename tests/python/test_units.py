@@ -152,7 +152,7 @@ def test_a_plan_that_is_taken_over_says_so(tmp_path: Path) -> None:
     check(url, model)
 
 
-def test_what_an_earlier_plan_recorded_is_kept(tmp_path: Path) -> None:
+def test_results_of_an_earlier_plan_are_kept(tmp_path: Path) -> None:
     url = str(tmp_path / "db")
     model = filled(url)
     with compaction.plan(url, unit_bytes=8192) as plan:

@@ -61,7 +61,7 @@ def objects(root: Path, folder: str) -> list[Path]:
     return sorted(path for path in (root / folder).iterdir() if path.is_file())
 
 
-def test_what_is_whole_passes(made: Path) -> None:
+def test_an_undamaged_database_passes(made: Path) -> None:
     report = verify(made)
     assert isinstance(report, Report)
     assert report.ok, report.problems
@@ -211,7 +211,7 @@ def test_a_pin_that_is_gone_is_found_in_the_clone(url: str) -> None:
     assert url in problem.what
 
 
-def test_a_table_that_nobody_names_is_an_orphan(made: Path) -> None:
+def test_an_unreferenced_table_is_an_orphan(made: Path) -> None:
     stranger = made / "compacted" / "01ARZ3NDEKTSV4RRFFQ69G5FAV.sst"
     stranger.write_bytes(b"left over")
     report = verify(made)

@@ -47,7 +47,7 @@ fn check(error: &Error, kind: ErrorKind) {
 
 /// A missing permission ends it immediately.
 #[test]
-fn what_may_not_be_written_ends_a_compactor_at_once() {
+fn a_denied_write_ends_a_compactor_at_once() {
     tell(async |world| {
         let (one, _) = compactor(&world).await;
         world.refuse(Ask::Put, "", Refusal::Plain(denied()));
@@ -116,7 +116,7 @@ async fn worker(world: &World) -> (CompactorProcess, Told) {
 /// A worker without write permission ends as the compactor does, with the store's error text.
 /// Before, it retried for ever.
 #[test]
-fn what_may_not_be_written_ends_a_worker_at_once() {
+fn a_denied_write_ends_a_worker_at_once() {
     for (asked, names) in [(Ask::Put, "compactions/"), (Ask::Begin, "compacted/")] {
         tell(async move |world| {
             let (one, _) = worker(&world).await;

@@ -9,7 +9,7 @@ use std::time::Duration;
 /// A permanent refusal ends the handle immediately; waiting callers get the store's error text, and
 /// no error claims that a write is certainly not stored.
 #[test]
-fn what_stays_refused_ends_the_handle_at_once() {
+fn a_permanent_refusal_ends_the_handle_at_once() {
     for kind in FOR_GOOD {
         tell(async move |world| {
             let db = world.open(options()).await.unwrap();
@@ -59,7 +59,7 @@ fn a_refusal_after_a_lost_answer_claims_nothing() {
 /// A temporary refusal is retried until it passes, and is the cause of every deadline that passes
 /// meanwhile.
 #[test]
-fn what_may_pass_is_the_cause_of_every_deadline() {
+fn a_temporary_refusal_is_the_cause_of_every_deadline() {
     tell(async |world| {
         let db = world.open(small()).await.unwrap();
         world.refuse(Ask::Put, "", Refusal::Plain(full()));

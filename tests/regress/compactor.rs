@@ -299,7 +299,7 @@ fn peer_19_a_finished_job_is_not_taken_up_again() {
 /// A peer's 19: a worker sleeps within its range, is judged dead, and wakes when others are done.
 /// Its record is refused, and it looks for other work.
 #[test]
-fn peer_19_what_a_stalled_worker_made_is_not_recorded() {
+fn peer_19_tables_of_a_stalled_worker_are_not_recorded() {
     let mut taken = 0;
     for step in (6..60).step_by(2) {
         let place = Place::new(|plan| plan);

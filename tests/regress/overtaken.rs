@@ -47,7 +47,7 @@ fn is_kept(place: &Place, recorded: &[SstId], case: &str) {
 /// Two compactors have planned when they continue, the older first: its job is recorded or not, and
 /// the younger one takes it over instead of its tables.
 #[test]
-fn of_two_that_planned_neither_takes_the_others_tables() {
+fn neither_of_two_planners_takes_the_others_tables() {
     let mut fenced = 0;
     for (first, second) in (6..26).flat_map(|first| (6..26).map(move |second| (first, second))) {
         let case = format!("{first} {second}");

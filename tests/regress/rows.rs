@@ -119,7 +119,7 @@ fn accepted(answer: Result<Accept>) {
 /// 11, and a peer's 37 and 38: an expired entry hides older ones, wherever either is, for reads and
 /// for the entries kept by flushes and compactions.
 #[test]
-fn bug_11_what_has_expired_revives_nothing() {
+fn bug_11_expired_rows_revive_nothing() {
     for steps in 0..4 {
         let store = Store::by_hand();
         store.put("k", "old", None);

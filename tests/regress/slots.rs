@@ -71,7 +71,7 @@ fn bug_03_a_checkpoint_in_a_freed_slot_is_not_believed() {
 /// 16, and a peer's 3: a process must not rely later on facts from an earlier listing, boundaries
 /// above all. Nothing that the store may change is cached.
 #[test]
-fn bug_16_what_was_listed_once_is_listed_again() {
+fn bug_16_an_object_listed_once_is_listed_again() {
     for step in 0..12 {
         let place = Place::new(|plan| plan);
         place.flushes(&["a"]);

@@ -164,7 +164,7 @@ fn peer_30_a_dropped_change_has_happened_or_has_not() {
 /// A peer's 31: the number with which a transaction begins is taken, and published, in one step:
 /// commits beside it are seen, or conflict. Threads increment one counter.
 #[test]
-fn peer_31_what_commits_while_one_begins_is_not_missed() {
+fn peer_31_a_commit_while_a_transaction_begins_is_not_missed() {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let env = task::tokio_env(runtime.handle().clone(), MemoryStore::unnamed());

@@ -127,7 +127,7 @@ fn bug_05_a_lost_answer_is_not_a_rival() {
 /// 7: a collector deletes the tables of a running scan: the manifest had no pin, or a commit that
 /// was planned before a compaction released it.
 #[test]
-fn bug_07_what_a_scan_reads_is_not_collected() {
+fn bug_07_tables_of_a_scan_are_not_collected() {
     let place = Place::new(|plan| plan);
     let (process, env, db) = place.open();
     let db = Arc::new(db);
@@ -154,7 +154,7 @@ fn bug_07_what_a_scan_reads_is_not_collected() {
 /// 9: the range to replay consists of the objects met before the fence. Objects that an older
 /// writer lands between the fence and the first id of the new writer belong to no history.
 #[test]
-fn bug_09_what_lands_beyond_the_fence_is_nobodys() {
+fn bug_09_objects_beyond_the_fence_are_ignored() {
     let place = Place::new(|plan| plan);
     let (a, _, old) = place.open();
     let first = put(&old, "first").expect("accepted");

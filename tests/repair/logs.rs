@@ -86,7 +86,7 @@ fn every_object_harmed() {
 
 /// Known losses are counted.
 #[test]
-fn what_is_lost_is_told() {
+fn lost_writes_are_told() {
     let world = World::new(1);
     lived(&world, 10);
     let log = log(&world);

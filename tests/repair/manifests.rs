@@ -273,7 +273,7 @@ fn a_checkpoint_goes_on() {
 
 /// A table of the previous manifest is missing: it cannot be the base, and there is no other.
 #[test]
-fn what_lacks_a_table_is_no_base() {
+fn a_manifest_that_lacks_a_table_is_no_base() {
     let world = World::new(4);
     lived_until(&world, 4);
     world.run("closer", |env| async move { open(&env, false).await?.close().await });

@@ -199,7 +199,7 @@ fn mended_by_compaction(world: &World, table: SstId) {
 }
 
 #[test]
-fn what_reads_well_and_what_is_not_there_is_refused() {
+fn readable_and_absent_tables_are_refused() {
     let world = World::new(2);
     lived(&world);
     for table in world.state().tables() {

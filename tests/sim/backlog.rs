@@ -66,7 +66,7 @@ async fn pile_up(
 }
 
 #[test]
-fn what_piles_up_behind_a_slow_link_is_sent_in_the_end() {
+fn a_backlog_behind_a_slow_link_is_sent_in_the_end() {
     if !wal_objects_are_bounded() {
         println!("off: all that is buffered becomes one object");
         return;

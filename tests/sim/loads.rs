@@ -439,7 +439,7 @@ fn jobs_come_in_whole_and_once_beside_everything() {
 
 /// Seeds that once found a failure.
 #[test]
-fn what_was_found_in_jobs_stays_found() {
+fn bugs_found_in_jobs_stay_found() {
     // A compactor that one of its jobs knew as fenced ended as NotFound, because another job was
     // just being started and did not find its inputs.
     let seed = 6599;

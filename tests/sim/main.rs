@@ -456,7 +456,7 @@ fn each_edge_changes_what_happens() {
 
 /// Seeds that once found a failure, independent of the others.
 #[test]
-fn what_was_found_stays_found() {
+fn bugs_once_found_stay_found() {
     // A writer that was taken over uploaded under names that its successor had reserved.
     let seed = 6330;
     let outcome = run_with(seed, false, Edges::none());

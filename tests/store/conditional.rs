@@ -81,7 +81,7 @@ fn every_other_answer_is_settled_by_the_attempt_id() {
 }
 
 #[test]
-fn what_the_create_said_is_kept() {
+fn the_error_of_the_create_is_kept() {
     let kinds = |created: Created| created.error.map(|error| error.kind());
     let refused = || PutAnswer::Refused(denied());
     assert_eq!(kinds(outcome(refused(), vec![Ok(None)])), Some(ErrorKind::Denied));
@@ -185,7 +185,7 @@ fn retries_end_with_the_limit_and_name_the_cause() {
 }
 
 #[test]
-fn what_time_does_not_cure_ends_at_once() {
+fn a_permanent_error_ends_at_once() {
     for error in [denied as fn() -> Error, || Error::invalid("x"), || Error::corruption("x")] {
         let (result, attempts, elapsed) = retried(u32::MAX, Duration::from_secs(30), error);
         assert_eq!(result.unwrap_err().kind(), error().kind());

@@ -69,7 +69,7 @@ fn failures_are_counted_and_those_that_time_cures_apart() {
 }
 
 #[test]
-fn what_a_store_takes_at_once_is_counted_the_same() {
+fn deletes_in_one_request_are_counted_the_same() {
     let folder = tempfile::tempdir().unwrap();
     let (runtime, effects) = runtime();
     let local = LocalStore::new(folder.path(), effects).unwrap();

@@ -83,7 +83,7 @@ fn a_body_takes_its_time_and_too_long_a_one_is_cut_off() {
 }
 
 #[test]
-fn what_is_cut_off_may_land_or_not() {
+fn an_interrupted_create_may_land_or_not() {
     let limit = Duration::from_secs(1);
     let mut plan = FaultPlan::none();
     plan.link = Some(Link { bytes_per_second: 1000, limit, limit_bytes_per_second: None });

@@ -10,7 +10,7 @@ use siltstone_base::{ErrorKind, ManifestId, ObjectName};
 use std::net::TcpListener;
 
 #[test]
-fn a_create_is_conditional_and_sent_once_whatever_comes_back() {
+fn a_create_is_conditional_and_sent_once_for_any_answer() {
     let missing = "<Error><Code>NoSuchBucket</Code></Error>";
     let cases = [
         (created(), "created"),
@@ -109,7 +109,7 @@ fn an_object_that_ends_before_the_range_is_corruption() {
 }
 
 #[test]
-fn a_range_that_begins_at_the_end_is_answered_whatever_the_server_says() {
+fn a_range_that_begins_at_the_end_is_answered_for_any_reply() {
     let head = |bytes: usize| {
         Reply::Raw(format!(
             "HTTP/1.1 200 OK\r\nContent-Length: {bytes}\r\nETag: \"e\"\r\n\

@@ -46,7 +46,7 @@ fn a_long_body_may_take_its_time_to_come() {
 }
 
 #[test]
-fn what_stands_still_ends() {
+fn a_stalled_request_ends() {
     for held in [String::new(), part_head("0-9/10", 10)] {
         let server = server(Reply::Held(held));
         let error = server.get(Some(0..10)).unwrap_err();

@@ -14,7 +14,7 @@ fn refuse_everything(line: &str, code: &str) -> Server {
 }
 
 #[test]
-fn what_nothing_mends_ends_an_open_at_once() {
+fn a_permanent_error_ends_an_open_at_once() {
     let cases = [
         ("400 Bad Request", "InvalidBucketName", ErrorKind::Invalid),
         ("404 Not Found", "NoSuchBucket", ErrorKind::NotFound),

@@ -358,7 +358,7 @@ fn a_repair_refuses_a_log_with_another_identity_before_it_changes_anything() {
 
 /// A late manifest of a deleted database does not count, whether or not its log was deleted too.
 #[test]
-fn what_is_left_of_a_deleted_database_is_looked_for_in_its_log() {
+fn remains_of_a_deleted_database_are_looked_for_in_its_log() {
     run("separate/left", |places| async move {
         let here = Separate::of(&places, "separate/left");
         let db = open(&here.db()).await.unwrap();

@@ -53,7 +53,7 @@ fn a_listing_out_of_order_has_no_tags() {
 }
 
 #[test]
-fn of_clients_that_create_one_name_exactly_one_wins() {
+fn exactly_one_of_clients_that_create_one_name_wins() {
     const CLIENTS: usize = 8;
     let (runtime, effects) = runtime();
     let server = s3_server::start(ServerConfig::default());

@@ -508,7 +508,7 @@ fn processes_that_create_a_database_at_once_find_one_namespace() {
 }
 
 #[test]
-fn of_two_creates_one_is_there_for_good() {
+fn one_of_two_creates_is_there_for_good() {
     let runs = explore(&[Act::Create("one"), Act::Create("two")], 1);
     assert!(runs > 10_000, "{runs}");
 }

@@ -159,7 +159,7 @@ mod tests {
     use super::Source;
 
     #[test]
-    fn what_only_tests_compile_is_set_apart() {
+    fn lines_that_only_tests_compile_are_set_apart() {
         let text = "fn a() {}\n#[cfg(test)]\nmod tests {\n fn b() { x() }\n}\nfn c() {}\n";
         let lines = |path| {
             Source::new(path, text).product_lines().map(|(line, _)| line).collect::<Vec<_>>()

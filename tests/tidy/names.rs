@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_type_of_production_code_counts_for_nothing() {
+    fn only_types_of_production_code_count() {
         let beside = |path, text| {
             broken(&[
                 ("crates/sst/src/a.rs", "struct Place;\n"),

@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_looks_like_a_code_is_none() {
+    fn a_word_like_a_code_is_none() {
         let page = "**Q7.** Order\n";
         for text in [
             "// Q7, L0, LZ4, INT32, %C3%A9, P8=1, Q100, q9\n",

@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_function_is_found_whatever_its_strings_hold() {
+    fn a_long_function_is_found_despite_its_strings() {
         for (lines, count) in [(68, 0), (69, 1)] {
             let body = "    x(\"}\"); // }\n".repeat(lines);
             let rust = format!("trait T {{ fn a(&self) -> [u8; 4]; }}\nfn long() {{\n{body}}}\n");

@@ -60,7 +60,7 @@ fn a_condition_holds_or_is_a_conflict() {
 
 /// One of all concurrent callers wins, and each value is taken by one caller only.
 #[test]
-fn of_several_at_once_one_wins() {
+fn one_of_several_at_once_wins() {
     let runtime = Arc::new(runtime());
     let db = open(&runtime, options());
     let rounds = 2_000u32;

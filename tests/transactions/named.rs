@@ -191,7 +191,7 @@ fn phantoms_are_conflicts() {
 
 /// A dropped scan counts up to its last returned row.
 #[test]
-fn what_a_scan_did_not_come_to_was_not_read() {
+fn rows_past_the_end_of_a_scan_were_not_read() {
     let world = World::new();
     for key in [b"b", b"d", b"f"] {
         world.put(key, b"1");
@@ -311,7 +311,7 @@ fn an_end_is_an_end() {
 
 /// It sees the moment of its beginning, after any commit, and its own scans see their own moment.
 #[test]
-fn what_is_seen_stands_still() {
+fn a_transaction_sees_one_state() {
     for isolation in BOTH {
         let world = World::new();
         world.put(b"a", b"1");
@@ -344,7 +344,7 @@ fn what_is_seen_stands_still() {
 
 /// A read-only transaction costs nothing at its end, after any commits.
 #[test]
-fn who_only_reads_is_never_overtaken() {
+fn a_read_only_transaction_never_conflicts() {
     let world = World::new();
     let transaction = world.begin(Isolation::Serializable);
     world.get(&transaction, b"k");
@@ -357,7 +357,7 @@ fn who_only_reads_is_never_overtaken() {
 /// More commits than are remembered: a writing transaction gets an error, a read-only one need not
 /// know.
 #[test]
-fn what_was_forgotten_is_a_conflict_that_says_so() {
+fn forgotten_keys_are_a_conflict_that_says_so() {
     let window = Options {
         writes: Writes { transaction_window_bytes: 262_144, ..Writes::default() },
         ..options()
@@ -401,7 +401,7 @@ fn a_long_one_is_compared_in_rounds() {
 
 /// A commit that must wait for room has done nothing, and is compared again.
 #[test]
-fn who_waited_for_room_is_compared_anew() {
+fn a_commit_that_waited_for_room_is_compared_anew() {
     let full = Options { max_memtable_bytes: 64 << 10, l0_sst_size_bytes: 64 << 10, ..options() };
     let world = World::with(full);
     let transaction = world.begin(Isolation::Serializable);

@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_after_a_mark_is_forgotten() {
+    fn operations_after_a_mark_are_forgotten() {
         let mut batch = Batch::new();
         assert!(batch.put(b"k", b"v", None).is_ok());
         let (before, mark) = (batch.clone(), batch.mark());

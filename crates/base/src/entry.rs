@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lives_ends_after_its_time_and_never_before() {
+    fn a_live_entry_ends_after_its_time_and_never_before() {
         let now = UnixMillis(1_000);
         for (nanos, end) in [(1, 1_001), (1_000_000, 1_001), (1_000_001, 1_002)] {
             assert_eq!(now.after(Duration::from_nanos(nanos)).unwrap(), UnixMillis(end));

@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_batch_writes_before_counts_and_what_comes_after_stays() {
+    fn earlier_writes_of_the_batch_count_and_later_ones_stay() {
         let mut batch = Batch::new();
         batch.put(b"x", b"1", None).unwrap();
         batch.delete_from(b"m").unwrap();

@@ -20,7 +20,7 @@ fn build(bits_per_key: u32, hashes: &[u64]) -> Vec<u8> {
 
 proptest! {
     #[test]
-    fn what_was_added_is_never_denied(
+    fn an_added_key_is_never_denied(
         hashes in prop::collection::vec(any::<u64>(), 0..2000),
         bits in 0u32..80,
     ) {

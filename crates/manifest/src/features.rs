@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_tables_of_both_asks_for_what_both_ask() {
+    fn tables_of_two_sources_ask_for_the_features_of_both() {
         let hint = |value: &'static [u8]| Extension {
             name: "a hint".to_owned(),
             value: Some(Bytes::from_static(value)),

@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_is_expired() {
+    fn an_absent_checkpoint_is_expired() {
         let state = empty();
         for name in [CheckpointName::Id(CheckpointId(7)), CheckpointName::Name("daily".to_owned())]
         {

@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_in_a_range_is_what_a_table_shows_of_it() {
+    fn a_table_is_in_a_range_by_its_visible_keys() {
         let whole = Span::between(Bytes::from_static(b"d"), Bytes::from_static(b"m"));
         let keys = [None, Some(b"a"), Some(b"d"), Some(b"g"), Some(b"m"), Some(b"n")];
         let keys = keys.map(|key| key.map(|key: &[u8; 1]| Bytes::from_static(key)));

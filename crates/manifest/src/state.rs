@@ -578,7 +578,7 @@ mod tests {
     }
 
     #[test]
-    fn who_brings_no_key_schema_is_let_in() {
+    fn an_opener_without_a_key_schema_is_let_in() {
         let typed = Settings { key_schema: Some("(str)".to_owned()), ..Settings::default() };
         assert!(typed.check(&Settings::default()).is_ok());
         assert!(typed.check(&typed).is_ok());

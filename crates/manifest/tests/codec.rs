@@ -144,7 +144,7 @@ fn a_hundred_thousand_tables_are_read_back() {
 }
 
 #[test]
-fn what_could_not_be_read_is_not_written() {
+fn an_unreadable_manifest_is_not_written() {
     let mut huge = empty();
     huge.schema = Some(Bytes::from(vec![0; 256 << 20]));
     assert_eq!(huge.encode(OBJECT, ATTEMPT).unwrap_err().kind(), ErrorKind::Invalid);

@@ -105,7 +105,7 @@ fn lazy_leveling_bounds_space() {
 /// A last run of a few flushes, and a flush that arrives while the previous merge runs: the
 /// scheduler accounts for it in advance.
 #[test]
-fn what_comes_during_the_merge_stays_within_the_bound() {
+fn flushes_during_the_merge_stay_within_the_bound() {
     for flushes in [7, 12, 30, 100] {
         let mut tree = Tree::new((flushes * FLUSH) as f64);
         let lazy = LazyLeveled::default();

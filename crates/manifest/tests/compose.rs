@@ -428,7 +428,7 @@ fn event() -> impl Strategy<Value = Event> {
 /// An output was cut where one input ended, and with it a range delete of another input that
 /// reached one key further: that key came back.
 #[test]
-fn what_ends_behind_a_cut_deletes_the_key_there() {
+fn a_range_delete_past_a_cut_deletes_the_key_there() {
     let merge = |newest, layers, parts| Event::Merge {
         at: 0,
         newest,

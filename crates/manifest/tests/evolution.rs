@@ -216,7 +216,7 @@ fn an_unknown_field_of_a_table_is_found() {
 /// Bits, extensions and kinds of checkpoints that no version has written so far survive a commit of
 /// this version.
 #[test]
-fn what_an_older_program_need_not_know_survives_its_commit() {
+fn unknown_optional_fields_survive_the_commit_of_an_older_program() {
     let before = Manifest { destroyed_at: None, ..support::full() };
     let bytes = before.encode(support::OBJECT, support::ATTEMPT).unwrap();
     let (envelope, read) = Manifest::decode(&bytes).unwrap();

@@ -337,7 +337,7 @@ impl Place {
 }
 
 #[test]
-fn what_comes_behind_fills_what_nobody_wrote() {
+fn rows_behind_fill_unwritten_keys() {
     let (mut filled, mut shadowed, mut finished) = (0, 0, 0);
     for seed in 1..=2_000 {
         let mut place = Place::new(seed, Rules::ALL);

@@ -296,7 +296,7 @@ proptest! {
 }
 
 #[test]
-fn what_is_read_often_is_laid_together() {
+fn keys_that_are_read_often_are_laid_together() {
     let fill = |value: usize| {
         let table = Arc::new(Memtable::new());
         let ops: Vec<Op> = (0..64u8).map(|n| put(&[n], &vec![n; value])).collect();

@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_common_is_passed_over() {
+    fn a_common_prefix_is_passed_over() {
         let window = Window::between(b"order/01", b"order/93");
         assert_eq!(window.common, b"order/");
         assert_eq!(window.prefix(b"order/abcdefghij"), u64::from_be_bytes(*b"abcdefgh"));

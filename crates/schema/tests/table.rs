@@ -259,7 +259,7 @@ proptest! {
 
     /// Any bytes give rows or a refusal.
     #[test]
-    fn bytes_that_nobody_wrote_are_rows_or_refused(
+    fn arbitrary_bytes_are_rows_or_refused(
         key in prop::collection::vec(any::<u8>(), 0..40),
         value in prop::collection::vec(prop_oneof![2 => 0u8..2, 1 => any::<u8>()], 0..40),
     ) {

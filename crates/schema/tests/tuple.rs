@@ -107,7 +107,7 @@ fn equal_values_are_one_key() {
 }
 
 #[test]
-fn what_has_no_encoding_is_invalid() {
+fn values_without_an_encoding_are_invalid() {
     let wrong = [
         vec![],
         vec![Part::Date(DAYS.end() + 1)],
@@ -125,7 +125,7 @@ fn what_has_no_encoding_is_invalid() {
 }
 
 #[test]
-fn what_pack_never_makes_is_corruption() {
+fn bytes_that_pack_never_makes_are_corruption() {
     for wrong in [
         &b""[..],
         b"\x00",
@@ -293,7 +293,7 @@ proptest! {
     }
 
     #[test]
-    fn what_comes_out_is_equal_and_makes_the_same_key(parts in tuple()) {
+    fn unpacked_parts_are_equal_and_make_the_same_key(parts in tuple()) {
         let key = pack(&parts).unwrap();
         let out = unpack(&key).unwrap();
         prop_assert_eq!(out.len(), parts.len());

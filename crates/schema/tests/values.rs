@@ -286,7 +286,7 @@ fn older_rows_are_read_by_later_generations() {
 }
 
 #[test]
-fn what_is_no_evolution_is_invalid() {
+fn an_impossible_evolution_is_invalid() {
     let schema = ValueSchema::new(vec![ValueColumn::new("n", INT64, true)]).unwrap();
     for refused in [
         schema.with_wider("n", INT32),

@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn what_saves_too_little_stays_as_it_is() {
+    fn a_block_that_saves_too_little_stays_as_it_is() {
         // A linear congruential sequence (Numerical Recipes): its upper bytes are incompressible.
         let mut state = 1u32;
         let noise: Vec<u8> = std::iter::repeat_with(|| {

@@ -119,7 +119,7 @@ fn every_truncation_is_found() {
 /// their bytes changed in between, against the contract, rows would be wrong, but there would be no
 /// panic and no read outside of the block.
 #[test]
-fn a_block_that_was_checked_is_decoded_again_whatever_it_holds() {
+fn a_checked_block_is_decoded_again_with_any_content() {
     let layouts = [b"k".repeat(30), Vec::new()];
     for (shared, lengths) in layouts.iter().flat_map(|shared| [(shared, 1), (shared, 7)]) {
         let key = |n: u8| [&shared[..], &[n; 8][..1 + usize::from(n) % lengths]].concat();
@@ -382,7 +382,7 @@ fn a_tail_sealed_with_other_bytes_never_panics() {
 
 /// Codecs of sections, a key, reserved space: none of these is damage.
 #[test]
-fn what_a_newer_version_says_in_the_footer_is_unsupported() {
+fn a_footer_of_a_newer_version_is_unsupported() {
     let (bytes, _) = build(small(Codec::None), OBJECT, 0, &sample());
     let (length, footer) = (bytes.len(), bytes.len() - FOOTER_BYTES as usize);
     for at in footer + 108..length - 4 {
@@ -401,7 +401,7 @@ fn properties_of(bytes: &[u8]) -> (usize, usize) {
 }
 
 #[test]
-fn a_sum_is_read_whatever_it_adds_up_and_room_is_unsupported() {
+fn any_sum_is_read_and_reserved_bytes_are_unsupported() {
     let (bytes, descriptor) = build(small(Codec::None), OBJECT, 0, &sample());
     assert_eq!(descriptor.sum, None);
     let (from, to) = properties_of(&bytes);

@@ -33,7 +33,7 @@ fn built(entries: &[Owned], ranges: &[RangeDelete]) -> (Bytes, SstDescriptor) {
 }
 
 #[test]
-fn what_was_added_is_found_again_beside_the_entries() {
+fn added_range_deletes_are_found_beside_the_entries() {
     let entries = [Owned::put(b"f", 5, b"v"), Owned::put(b"k", 9, b"v")];
     let ranges = [range(b"m", b"p", 12), range(b"b", b"g", 3), range(b"b", b"d", 7)];
     let (bytes, descriptor) = built(&entries, &ranges);
@@ -72,7 +72,7 @@ fn range_deletes_alone_make_a_table() {
 }
 
 #[test]
-fn what_breaks_a_bound_is_refused() {
+fn a_range_that_breaks_a_bound_is_refused() {
     let mut builder = TableBuilder::new(tiny(), envelope(1));
     for wrong in [
         range(b"b", b"b", 1),
@@ -96,7 +96,7 @@ fn numbers_that_the_manifest_overrules_are_its_own() {
 
 /// K7: the left half's delete of [a, z) must not hide the right half.
 #[test]
-fn what_is_out_of_sight_hides_nothing() {
+fn range_deletes_outside_the_visible_range_hide_nothing() {
     let entries = [Owned::put(b"f", 5, b"v"), Owned::put(b"k", 9, b"v")];
     let (bytes, descriptor) = built(&entries, &[range(b"b", b"g", 3), range(b"m", b"p", 12)]);
     let cut = |start: Option<&'static [u8]>, end: Option<&'static [u8]>| {

@@ -219,7 +219,7 @@ fn a_gap_between_records_is_corruption() {
 }
 
 #[test]
-fn what_is_reserved_is_refused_by_name() {
+fn reserved_values_are_refused_by_name() {
     let mut raw = open_sample();
     raw[second_record()] = 2;
     let object = decode(seal(raw), WalId(17)).unwrap();

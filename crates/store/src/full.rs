@@ -25,7 +25,7 @@ mod tests {
     use siltstone_base::ErrorKind;
 
     #[test]
-    fn what_is_full_says_so_however_deep() {
+    fn a_full_disk_is_recognised_at_any_depth() {
         let full =
             Error::unavailable("no space").caused_by(io::Error::from(io::ErrorKind::StorageFull));
         assert!(is_full(&full));

@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_allowed_is_told_with_the_option() {
+    fn a_place_that_is_not_allowed_is_told_with_the_option() {
         for (url, parent) in [
             ("s3://dev/try", "s3://prod/live"),
             ("s3://dev/try", "file:///data/live"),

@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_before_a_wait_explains_it_only_for_the_log() {
+    fn earlier_trouble_explains_a_wait_only_for_the_log() {
         let troubles = Troubles::default();
         troubles.note(Verb::Upload, Area::Tables, &full());
         let moment = troubles.moment();

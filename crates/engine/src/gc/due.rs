@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_too_young_is_waited_for_and_what_failed_tried_again() {
+    fn young_objects_are_waited_for_and_failed_deletes_tried_again() {
         let young = seen(Collected { young: 1, ..Collected::default() });
         assert!(!young.is_due(&manifest(7), UnixMillis(1), at(309)));
         assert!(young.is_due(&manifest(7), UnixMillis(1), at(310)));

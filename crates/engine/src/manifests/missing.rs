@@ -84,7 +84,7 @@ pub(crate) async fn lost_beginning(
     let newest = ids.last().copied().filter(|newest| *newest > boundary);
     let Some(newest) = newest else { return Ok(None) };
     let Some(state) = objects.manifest(newest).await? else { return Ok(None) };
-    let Some(there) = what_is_left_of(objects, &state).await? else { return Ok(None) };
+    let Some(there) = remains_of(objects, &state).await? else { return Ok(None) };
     let lost = Error::corruption(
         "what is left of a database stands here, without its first manifest: if it was deleted, \
          delete the rest as well; if not, put the manifest back, from the store's older versions \
@@ -95,7 +95,7 @@ pub(crate) async fn lost_beginning(
 
 /// An object that `state` names, where all of them are there: its tables, or, where it has none,
 /// the log from its beginning.
-async fn what_is_left_of(objects: &Objects, state: &Manifest) -> Result<Option<ObjectName>> {
+async fn remains_of(objects: &Objects, state: &Manifest) -> Result<Option<ObjectName>> {
     let tables: HashSet<ObjectName> = state.tables().map(SstDescriptor::name).collect();
     if tables.is_empty() {
         objects.follow_log(state)?;

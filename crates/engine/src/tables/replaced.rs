@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_outside_is_told_from_what_lies_inside() {
+    fn keys_outside_are_told_from_keys_inside() {
         let of = |first: &'static [u8], last: &'static [u8]| {
             let some = table(&ReplacedRange::new(None, Some(b"x")).expect("a range"));
             let (first_key, last_key) = (Bytes::from_static(first), Bytes::from_static(last));

@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stays_is_due_by_its_own_oldest_batch() {
+    fn the_rest_is_due_by_its_own_oldest_batch() {
         let mut buffer = WalBuffer::new(100_000);
         buffer.push(Seq(1), 1, &[7; 30], || Duration::from_secs(1));
         buffer.push(Seq(2), 1, &[7; 30], || Duration::from_secs(2));

@@ -225,7 +225,7 @@ fn a_set_of_entries_is_told_by_its_numbers() {
 
 /// K7: an ancestor with tables only outside the range is not an ancestor of the clone.
 #[test]
-fn of_a_range_only_what_is_named_there_is_pinned() {
+fn only_referenced_tables_of_a_range_are_pinned() {
     let mut parent = parent();
     // Its table 9 is in its ancestor 3, and has the keys up to y.
     parent.runs[1].tables[0].last_key = Bytes::from_static(b"f");
@@ -264,7 +264,7 @@ fn the_steps_in_their_order() {
 
 /// A database that is being created accepts only the steps of its creation.
 #[test]
-fn nobody_uses_what_is_being_made() {
+fn a_clone_in_the_making_cannot_be_used() {
     let new = NewCheckpoint { id: CheckpointId(9), ..NewCheckpoint::default() };
     let refused = Edit::AddCheckpoint(new).apply(&started());
     assert_eq!(refused, Err(Conflict::NotInitialized.into()));

@@ -59,7 +59,7 @@ fn all_keys_are_all_of_it() {
 }
 
 #[test]
-fn what_lies_inside_is_whole_and_what_lies_outside_is_gone() {
+fn tables_inside_are_whole_and_tables_outside_are_gone() {
     let cut = project(&manifest(), &range(Some("b"), Some("g")));
     let tables: Vec<_> = cut.tables().map(seen).collect();
     let (b, g) = (Some(key("b")), Some(key("g")));
@@ -217,7 +217,7 @@ fn parts_of_one_table_are_merged_and_named_by_their_layer() {
 
 /// A job over one part excludes other jobs from all parts: none may move to its layer meanwhile.
 #[test]
-fn whoever_takes_a_part_keeps_others_off_its_cousins() {
+fn taking_a_part_keeps_others_off_its_cousins() {
     let mut state = cousins();
     // Table 9: its left part in run 0, its right part in run 1.
     let right = state.runs.last_mut().unwrap().tables.pop().unwrap();

@@ -335,7 +335,7 @@ fn compaction_leaves_a_table_that_came_meanwhile() {
 
 /// P3: an output that spans a table which was added meanwhile is visible on both sides of it.
 #[test]
-fn what_comes_is_cut_around_a_table_that_came_meanwhile() {
+fn outputs_are_cut_around_a_table_that_came_meanwhile() {
     let mut base = manifest();
     base.l0 = vec![];
     let (left, right) =

@@ -139,7 +139,7 @@ fn an_expired_checkpoint_that_is_present_keeps_its_wal() {
 /// U1: the folder of a job's units stays as long as the job does, independent of the horizon.
 /// Objects that land there later are dead.
 #[test]
-fn what_units_upload_lives_while_their_job_does() {
+fn tables_of_units_live_as_long_as_their_job() {
     let staged = |job, id| {
         let name = ObjectName::IngestSst(JobId::of_units(JobId(job)), SstId(id));
         ListedObject { name, modified: UnixMillis(0), bytes: 1 }
@@ -225,7 +225,7 @@ fn a_present_lease_keeps_its_manifests_and_their_tables() {
 
 /// No process can reference it later: it would have reserved the name before the listing.
 #[test]
-fn what_nobody_can_name_goes_whatever_its_age() {
+fn unreferenced_objects_go_at_any_age() {
     let young = vec![object(ObjectName::Compacted(SstId(99)), 11)];
     let verdict = dead(&evidence(young, 10), Rules::ALL);
     let gone = vec![ObjectName::Compacted(SstId(99))];
@@ -451,7 +451,7 @@ fn staged(job: JobId) -> Vec<ListedObject> {
 
 /// N10: `manifest()` shows job 400 as pending.
 #[test]
-fn what_a_job_staged_goes_once_it_has_ended_for_good() {
+fn staged_tables_go_once_their_job_has_ended_for_good() {
     let open = JobId(ulid_bits(9_000, 1));
     let goes = |newest: Manifest, job: JobId, rules: Rules| {
         dead(&with_newest(evidence(staged(job), 9_999), newest), rules).deletes.len()
@@ -485,7 +485,7 @@ fn what_a_job_staged_goes_once_it_has_ended_for_good() {
 /// N11: a job ends when a later version replaced its record, or its application was forgotten. Its
 /// closing object records its application and stays as long as a table of the job does.
 #[test]
-fn what_a_passed_version_staged_goes_like_that_of_any_job() {
+fn staged_tables_of_a_passed_version_go_like_others() {
     let open = JobId(ulid_bits(9_000, 1));
     let app = |version, forgotten| JobApp { name: "stream".to_owned(), version, forgotten };
     let brought = |version, job| IngestApp { app: "stream".to_owned(), version, job, seq: Seq(60) };
@@ -554,7 +554,7 @@ fn only_what_was_superseded_long_ago_is_freed() {
 }
 
 #[test]
-fn what_a_database_before_left_neither_counts_nor_keeps_the_boundary_where_it_is() {
+fn objects_of_an_earlier_database_neither_count_nor_keep_the_boundary() {
     let first = 3 * NUMBERS_A_MILLI;
     let database = DatabaseId::counting_from(first, 9);
     let record = |number, at| object(ObjectName::Compactions(number), at);
@@ -618,7 +618,7 @@ fn no_boundary_reaches_a_since_lease() {
 /// L8: pending jobs and left names of a covered version stay, even if the newest version lacks
 /// them.
 #[test]
-fn what_a_since_lease_covers_keeps_pending_jobs_and_names() {
+fn versions_of_a_since_lease_keep_pending_jobs_and_names() {
     let (name, job) = (SstId(95), JobId(77));
     let staged = ObjectName::IngestSst(job, SstId(96));
     let listed = vec![object(ObjectName::Compacted(name), 1), object(staged, 1)];

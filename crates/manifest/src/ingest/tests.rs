@@ -49,7 +49,7 @@ fn an_object_comes_back_whole() {
 }
 
 #[test]
-fn what_cannot_be_a_jobs_is_refused() {
+fn impossible_content_of_a_job_is_refused() {
     let whole = || staged(1, b"a", b"c");
     let wrong = [
         SstDescriptor { job: None, ..whole() },

@@ -127,7 +127,7 @@ fn a_later_one_moves_what_is_new() {
 
 /// Parts of one object are copied once, each with its own visible keys.
 #[test]
-fn what_is_in_sight_comes_with_each_part() {
+fn the_visible_range_comes_with_each_part() {
     let part = |start: Option<&'static [u8]>, end: Option<&'static [u8]>| SstDescriptor {
         visible_start: start.map(Into::into),
         visible_end: end.map(Into::into),
@@ -297,7 +297,7 @@ fn a_newer_claim_voids_the_older_one() {
 
 /// X2: a table that left the head is not referenced again at its old location.
 #[test]
-fn what_left_the_head_is_not_shared() {
+fn tables_that_left_the_head_are_not_shared() {
     let one = claimed(&exported(&source(), &first()), 2, 2);
     let mut head = head_of(&source(), &one, LogWritten::default());
     let mut without = source();
@@ -325,7 +325,7 @@ fn a_head_names_its_own_place_alone() {
 
 /// X4: promotion.
 #[test]
-fn nobody_writes_to_a_mirror_until_it_is_promoted() {
+fn a_mirror_refuses_writers_until_it_is_promoted() {
     let mirror = exported(&source(), &first());
     let claim = Edit::ClaimCompactor { writer: None, expected: Epoch(0), claim: AttemptId(9) };
     let is_mirror = Err(Conflict::Mirror { database: MIRROR }.into());

@@ -199,7 +199,7 @@ mod tests {
 
     /// The listed number was freed, and a late object of another process was read in its slot.
     #[test]
-    fn what_was_read_in_a_freed_slot_is_not_believed() {
+    fn a_manifest_in_a_freed_slot_is_not_believed() {
         let mut look = Look::new(None, Rules::ALL);
         look.on_answer(listed(Some(7), 0));
         assert_eq!(look.action(), LookAction::Request(ManifestRequest::Read(ManifestId(7))));

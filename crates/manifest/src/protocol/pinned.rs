@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_present_checkpoint_lacks_is_a_hole() {
+    fn a_missing_object_of_a_present_checkpoint_is_a_hole() {
         let one = checkpoint(1, None);
         let mut missing = PinnedWalk::new(&one, Rules::ALL);
         missing.on_wal(WalSeen::Data { epoch: Epoch(1), durable: WalId::NONE });

@@ -138,7 +138,7 @@ mod tests {
 
     /// For applications whose names are no longer recorded, the latest time counts for all.
     #[test]
-    fn what_is_known_by_name_is_bounded() {
+    fn the_number_of_known_names_is_bounded() {
         let all = forgotten((0..100).map(|number| number.to_string()));
         assert_eq!((all.apps.len(), all.count), (MOST_FORGOTTEN, 100));
         assert_eq!((all.begins("35"), all.begins("36"), all.begins("99")), (36, 37, 100));

@@ -152,7 +152,7 @@ mod tests {
 
     /// Two histories share a number if both contain it and nothing before it was left out.
     #[test]
-    fn who_stands_in_both_goes_on() {
+    fn a_timeline_in_both_histories_goes_on() {
         let (first, second) = (timeline(1, 60, 101), timeline(2, 40, 121));
         let third = timeline(3, 110, 131);
         let places = |old: &[Timeline], new: &[Timeline]| {

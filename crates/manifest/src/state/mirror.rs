@@ -229,7 +229,7 @@ pub(crate) mod tests {
 
     /// X4: a program that does not know mirrors can read a mirror, and cannot change it.
     #[test]
-    fn whoever_commits_must_know_it() {
+    fn every_committer_must_know_the_feature() {
         let state = Manifest { mirror: Some(mirror()), ..manifest() };
         let bytes = state.encode(ObjectId(1), AttemptId(2)).unwrap();
         let (_, read) = Manifest::decode(&bytes).unwrap();

@@ -154,7 +154,7 @@ proptest! {
     /// Compactions of neighbouring sources, with snapshots or a floor: every permitted read returns
     /// the same as before.
     #[test]
-    fn what_is_kept_under_range_deletes_reads_as_before(
+    fn kept_entries_under_range_deletes_read_as_before(
         history in deleting(40), size in 1usize..10,
         snapshots in prop::collection::vec(0u64..40, 0..4),
         floor in prop::option::weighted(0.3, 0u64..40),
@@ -231,7 +231,7 @@ fn a_covered_stretch_is_sought_past() {
 }
 
 #[test]
-fn what_is_hidden_stands_nowhere() {
+fn hidden_entries_are_nowhere() {
     let cover = covers([&[RangeDelete::new(b"a", b"c", Seq(5))][..]], Seq::MAX.0);
     let rows = vec![put("a", 1, "1"), put("b", 6, "6"), delete("b", 2), put("c", 1, "1")];
     let mut covered = Covered::new(Rows::new(rows), cover, Seq(6));

@@ -234,7 +234,7 @@ impl MergeOperator for Refuses {
 }
 
 #[test]
-fn what_the_operator_answers_reaches_the_reader() {
+fn the_operators_answer_reaches_the_reader() {
     let view = ReadView { seq: Seq(9), now: UnixMillis(0), operator: Some(Arc::new(Refuses)) };
     let history = [operand("k", 1, "+a")];
     for direction in BOTH {

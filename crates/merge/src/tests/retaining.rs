@@ -97,7 +97,7 @@ proptest! {
     /// released: every remaining snapshot, and the head, reads the result of the whole history at
     /// every later time.
     #[test]
-    fn what_is_kept_reads_as_before(
+    fn kept_entries_read_as_before(
         history in histories(40), size in 1usize..10,
         snapshots in prop::collection::vec(0u64..40, 0..5),
         jobs in prop::collection::vec(jobs(), 1..4),

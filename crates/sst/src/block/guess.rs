@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lacks_the_shared_bytes_is_placed_by_them() {
+    fn a_key_without_the_shared_bytes_is_placed_by_them() {
         let guess = Interpolation::new(b"abc1", b"abc9", 9);
         assert_eq!(guess.place(b"ab", || b"abc1"), Err(Ordering::Less));
         assert_eq!(guess.place(b"abb9", || b"abc1"), Err(Ordering::Less));

@@ -64,7 +64,7 @@ fn another_folder_at_the_path_is_another_one() {
 
 /// A create that waits for its turn can outlive its handle, whose end closes the root.
 #[test]
-fn what_comes_after_the_last_use_meets_no_other_folder() {
+fn a_request_after_the_last_use_meets_no_other_folder() {
     let scene = scene();
     assert!(matches!(scene.put(WAL, b"one"), PutAnswer::Created));
     let in_use = scene.store.begin_use();
@@ -86,7 +86,7 @@ fn what_comes_after_the_last_use_meets_no_other_folder() {
 
 /// Also covers an upload that had begun, and a part that was never open.
 #[test]
-fn what_was_under_way_ends_as_well() {
+fn requests_under_way_end_as_well() {
     let scene = scene();
     assert!(matches!(scene.put(WAL, b"one"), PutAnswer::Created));
     let mut upload = scene.store.upload(TABLE).now_or_never().unwrap().unwrap();
@@ -135,7 +135,7 @@ fn a_moved_folder_is_written_where_it_is() {
 
 /// Before anything was open there is no database, and missing folders are created.
 #[test]
-fn what_was_never_open_is_made_when_it_is_needed() {
+fn a_folder_that_was_never_open_is_made_when_needed() {
     let scene = scene();
     assert_eq!(scene.get(WAL).unwrap(), None);
     assert_eq!(scene.list().unwrap(), []);

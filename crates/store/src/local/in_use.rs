@@ -33,7 +33,7 @@ fn the_end_of_the_last_use_closes_everything() {
 
 /// Names that a failed sync has left in doubt are remembered after the last use.
 #[test]
-fn what_must_not_be_believed_stays_known() {
+fn an_untrusted_mark_stays_known() {
     let scene = scene();
     scene.upload(TABLE, b"table").unwrap();
     let in_use = scene.store.begin_use();

@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_another_length_is_not_mapped() {
+    fn a_file_of_another_length_is_not_mapped() {
         let (maps, file) = (Maps::default(), file(b"layers of stone"));
         for bytes in [0, 14, 16, u64::MAX] {
             assert!(maps.map(&file, bytes).is_none(), "{bytes}");

@@ -220,7 +220,7 @@ mod tests {
     /// Files with lengths near block and buffer sizes, read in ranges near block boundaries; in a
     /// folder on the disk, and in one in memory, which may not allow bypassing the cache.
     #[test]
-    fn what_was_written_is_read_wherever_it_begins() {
+    fn written_bytes_are_read_from_any_offset() {
         let folders = [std::env::temp_dir(), PathBuf::from("/dev/shm")];
         let buffers = read_buffers(1);
         for folder in folders.iter().filter(|folder| folder.is_dir()) {

@@ -376,7 +376,7 @@ fn a_long_upload_is_synced_while_it_is_written() {
 
 /// An upload that bypasses the page cache writes whole blocks, cuts the last one, and syncs once.
 #[test]
-fn what_passes_by_goes_around_the_cache_of_pages() {
+fn direct_uploads_bypass_the_page_cache() {
     let scene = scene();
     *scene.recorder.has_a_way.lock() = true;
     for (at, length) in
@@ -411,7 +411,7 @@ fn what_passes_by_goes_around_the_cache_of_pages() {
 
 /// The file system does not allow bypassing the page cache.
 #[test]
-fn what_passes_by_leaves_the_cache_of_pages_once_it_is_on_the_disk() {
+fn uncached_uploads_leave_the_page_cache_once_on_the_disk() {
     let scene = scene();
     let bytes = Bytes::from(vec![7; SYNC_BYTES + 5]);
     let mut upload = scene.store.upload(TABLE).now_or_never().unwrap().unwrap();
@@ -605,7 +605,7 @@ fn one_writer_at_a_time_marks_a_folder() {
 /// The remains of an opener that was stopped while it wrote the mark, and a mark that cannot be
 /// decoded.
 #[test]
-fn whoever_cannot_be_known_is_not_named() {
+fn an_unknown_holder_is_not_named() {
     let scene = scene();
     scene.put(WAL, b"one");
     let root = scene.folder.path().join("deep/db");
@@ -625,7 +625,7 @@ fn whoever_cannot_be_known_is_not_named() {
 
 /// A folder that cannot be marked is opened anyway: fences keep it safe.
 #[test]
-fn a_folder_that_takes_no_mark_keeps_nobody_out() {
+fn a_folder_without_marks_admits_every_process() {
     for step in ["create", "write", "lock", "rename"] {
         let scene = scene();
         scene.put(WAL, b"one");
@@ -638,7 +638,7 @@ fn a_folder_that_takes_no_mark_keeps_nobody_out() {
 /// On a file system that answers immediately, the calling thread reads short objects itself, with
 /// the same results as other threads.
 #[test]
-fn what_is_short_is_answered_where_it_is_asked_for() {
+fn short_requests_are_answered_on_the_callers_thread() {
     let scene = scene();
     let folder = &scene.store.folder;
     let (manifest, next) = (ObjectName::Manifest(ManifestId(1)), ManifestId(2));

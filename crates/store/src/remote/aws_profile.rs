@@ -348,7 +348,7 @@ aws_session_token = token
     }
 
     #[test]
-    fn what_is_not_read_is_refused_with_the_way_out() {
+    fn unsupported_profiles_are_refused_with_a_remedy() {
         for name in ["single", "chained"] {
             let error = profile(CONFIG, CREDENTIALS, &[("profile", name)], &[]).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Unsupported);

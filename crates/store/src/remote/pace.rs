@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_answered_is_told() {
+    fn the_unanswered_request_is_told() {
         let (hand, pace) = pace();
         assert_eq!(pace.unanswered(), None);
         let first = pace.begin("PUT /wal/1".into(), MOST);

@@ -44,7 +44,7 @@ fn race(
 }
 
 #[test]
-fn of_racing_creates_exactly_one_wins() {
+fn exactly_one_of_racing_creates_wins() {
     let served = Served::plain();
     let won = race(&served.server, RACES, |race| {
         (format!("/quarry/{race}"), "if-none-match", "*".to_owned())
@@ -53,7 +53,7 @@ fn of_racing_creates_exactly_one_wins() {
 }
 
 #[test]
-fn of_racing_updates_exactly_one_wins() {
+fn exactly_one_of_racing_updates_wins() {
     let mut served = Served::plain();
     let etags: Vec<String> = (0..RACES)
         .map(|race| served.put(&race.to_string(), b"old").header("etag").unwrap().to_owned())

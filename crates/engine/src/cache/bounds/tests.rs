@@ -54,7 +54,7 @@ fn nothing_is_found_where_there_are_no_tables() {
 }
 
 #[test]
-fn what_all_bounds_share_tells_too() {
+fn the_common_prefix_of_bounds_decides_too() {
     let runs = [
         vec![descriptor(b"user:long:0001", b"user:long:0500")],
         vec![descriptor(b"user:long", b"x")],
@@ -80,7 +80,7 @@ fn keys_decide_where_more_than_eight_bytes_are_equal() {
 }
 
 #[test]
-fn what_is_out_of_sight_is_not_found() {
+fn keys_outside_the_visible_range_are_not_found() {
     let seen = |start: &'static [u8], end: &'static [u8]| SstDescriptor {
         visible_start: Some(Bytes::from_static(start)),
         visible_end: Some(Bytes::from_static(end)),

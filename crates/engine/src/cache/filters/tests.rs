@@ -78,7 +78,7 @@ fn filters_count_from_when_the_metadata_is_in_memory() {
 }
 
 #[test]
-fn a_table_with_range_deletes_is_asked_whatever_its_filter_says() {
+fn a_table_with_range_deletes_is_asked_despite_its_filter() {
     let budget = MetadataBudget::new(usize::MAX);
     let open = table(1, &[b"b"], Some((b"a", b"g")));
     let handle = handle(&open, &budget);

@@ -22,7 +22,7 @@ fn tree(above: u64) -> Manifest {
 
 /// Writers slow down when the factor is exceeded or there are two layers, whichever is more.
 #[test]
-fn what_lies_above_slows_writers_down() {
+fn layers_above_slow_writers_down() {
     let above = |state: &Manifest| LazyLeveled::default().above(state);
     let of = |bytes, coming, slow_from, most| {
         Some(SpaceAmplification { bytes, coming, slow_from, most })

@@ -45,7 +45,7 @@ fn shape(work: &Work) -> (Vec<u128>, Vec<Bounds<'_>>) {
 }
 
 #[test]
-fn what_meets_nothing_moves_and_the_rest_is_merged() {
+fn tables_without_overlap_move_and_the_rest_is_merged() {
     let state = tree(
         &[(2, vec![one(22, b"a", b"b")]), (1, vec![one(11, b"d", b"f")])],
         &[(0, vec![one(1, b"e", b"g"), one(2, b"m", b"p"), one(3, b"x", b"z")])],
@@ -99,7 +99,7 @@ fn ranges_cover_each_group_and_no_more() {
 /// Rows of a dropped table do not sink, and the commit cannot know that: it removes the tables that
 /// the dropped ones would pass and adds them again.
 #[test]
-fn what_stays_below_a_dropped_table_moves_to_where_it_is() {
+fn tables_below_a_dropped_table_move_to_its_place() {
     let mut state = tree(&[(2, vec![one(22, b"b", b"c")])], &[(0, vec![one(1, b"a", b"z")])]);
     (state.flushed_seq, state.last_l0_order) = (Seq(9), 2);
     (state.compactor_epoch, state.compactor_claim) = (Epoch(1), AttemptId(1));

@@ -80,7 +80,7 @@ fn checkpoints_of_users_go_and_pins_of_clones_stay() {
 }
 
 #[test]
-fn what_was_planned_on_other_layers_is_refused() {
+fn a_plan_on_other_layers_is_refused() {
     let base = manifest();
     let gone = Refusal::from(Conflict::TableGone { table: SstId(10) });
     let refused = |edit: GiveUpTable| Edit::GiveUpTable(edit).apply(&base).unwrap_err();

@@ -126,7 +126,7 @@ fn a_hold_moves_and_begins_in_the_history_of_its_state() {
 }
 
 #[test]
-fn what_ends_a_hold_ends_its_consumer() {
+fn the_end_of_a_hold_ends_its_consumer() {
     let held = take(&manifest(), "a", 1, HoldFrom::At(place(60, 6)));
     let expired = Edit::RevokeExpired { ids: vec![], now: UnixMillis(100) };
     assert!(held.has_expired(UnixMillis(100)) && !expired.in_effect(&held));
@@ -210,7 +210,7 @@ fn an_ingest_keeps_its_originals_until_all_have_passed_it() {
 /// A consumer that began at the oldest log that was there continues where it has acknowledged,
 /// although the hold retains only what came later.
 #[test]
-fn what_was_not_retained_is_not_taken_for_acknowledged() {
+fn unretained_log_is_not_taken_for_acknowledged() {
     let own = place(60, 6);
     let begun = TakeHold { unretained: Some(place(0, 2)), ..taking("a", 1, HoldFrom::At(own)) };
     let begun = Edit::Hold(HoldEdit::Take(Box::new(begun))).apply(&manifest()).unwrap();

@@ -99,7 +99,7 @@ fn a_version_moves_to_a_later_record_and_nobodys_time_is_cut() {
 
 /// L1, G3: a present lease is alive; a dropped one stays dropped.
 #[test]
-fn what_was_revoked_does_not_come_back() {
+fn a_revoked_lease_does_not_come_back() {
     let first = cover(true, &[], 500, 1000).apply(&bare()).unwrap();
     let old = first.id.get();
     // Expired but present: it is renewed nevertheless. The collector comes too late.
@@ -163,7 +163,7 @@ fn a_since_lease_begins_with_the_commit_that_makes_it() {
 
 /// A scan that outlasts the since-lease: its version continues under its own point lease.
 #[test]
-fn what_a_since_lease_covers_may_be_covered_by_a_point_lease() {
+fn versions_of_a_since_lease_may_have_a_point_lease() {
     let first = since(1000, &[], 500, 500).apply(&bare()).unwrap();
     let held = first.id.get();
     let moved = flushed(&first);

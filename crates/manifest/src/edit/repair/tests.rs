@@ -39,7 +39,7 @@ fn void() -> VoidManifests {
 /// Y2: rows before the cut are in tables, the rest of the log is behind the replay point, and its
 /// numbers are not used again.
 #[test]
-fn what_is_cut_off_is_passed() {
+fn the_cut_part_of_the_log_is_passed() {
     let edit = Edit::KeepPrefix(prefix());
     let next = edit.apply(&manifest()).unwrap();
     assert!(edit.in_effect(&next) && !edit.in_effect(&manifest()));

@@ -131,7 +131,7 @@ fn a_reader_swaps_and_refreshes_in_one_commit() {
 
 /// A reader may end without notice; a writer's checkpoint never expires.
 #[test]
-fn who_keeps_a_checkpoint_decides_whether_it_expires() {
+fn the_owner_of_a_checkpoint_decides_whether_it_expires() {
     let new = |owner, expires_at: Option<u64>| {
         Edit::AddCheckpoint(NewCheckpoint {
             id: CheckpointId(7),
@@ -154,7 +154,7 @@ fn who_keeps_a_checkpoint_decides_whether_it_expires() {
 
 /// C3: an expired checkpoint that is present is valid; a removed one does not return.
 #[test]
-fn present_is_alive_whatever_the_clock_says() {
+fn a_present_checkpoint_is_alive_despite_the_clock() {
     let base = kept();
     let long_past = base.checkpoint(CheckpointId(4)).unwrap();
     assert!(long_past.expired_at(UnixMillis(1_000_000)));

@@ -118,7 +118,7 @@ fn one_that_was_never_initialised_ends_by_that_commit_alone() {
 
 /// D3: nothing is pinned, so the number of the last state stays the last one.
 #[test]
-fn no_edit_fits_what_nobody_pins() {
+fn no_edit_fits_an_unpinned_destroyed_database() {
     let base = Manifest { checkpoints: Vec::new(), ..manifest() };
     let last = apply(destroy(false), &base).unwrap();
     let edits = [

@@ -66,7 +66,7 @@ fn the_feature_is_named_once_and_first() {
 }
 
 #[test]
-fn a_request_waits_and_shows_whatever_becomes_of_it() {
+fn a_request_waits_and_shows_its_outcome() {
     let (base, one) = (manifest(), job(9_000, 1));
     let asked = Edit::Ingest(IngestEdit::Request(request(one)));
     assert!(!asked.in_effect(&base));
@@ -153,7 +153,7 @@ fn where_as_many_are_remembered_as_may_the_earliest_goes() {
 
 /// Without the horizon a job that was installed, and pushed out by others, is installed again.
 #[test]
-fn what_is_forgotten_for_want_of_room_is_not_asked_for_again() {
+fn a_job_forgotten_for_want_of_room_is_not_requested_again() {
     let twice = |rules: Rules| {
         let first = job(500, 1);
         let mut state = Manifest { remembered_ingests: Vec::new(), ..many_ended() };
@@ -207,7 +207,7 @@ fn versions_of_an_application_ascend() {
 }
 
 #[test]
-fn only_what_nobody_asked_for_is_taken_back() {
+fn only_unrequested_jobs_are_taken_back() {
     let one = job(9_000, 1);
     let edit = Edit::Ingest(IngestEdit::Withdraw { job: one, app: None });
     let asked = ask(&manifest(), request(one)).unwrap();

@@ -68,7 +68,7 @@ fn another_epoch_is_fenced() {
 
 /// S1: a version that a collector may have deleted since is not restored.
 #[test]
-fn what_is_restored_is_pinned_in_this_very_state() {
+fn a_restored_version_is_pinned_in_the_same_state() {
     let gone = Restore { checkpoint: CheckpointId(77), ..restore() };
     let expired = Err(Refusal::Expired { checkpoint: CheckpointId(77) });
     assert_eq!(apply(gone.clone(), Rules::ALL), expired);
@@ -238,7 +238,7 @@ fn an_ingest_that_comes_back_brings_its_application() {
 
 /// N9: an unrequested job is not kept.
 #[test]
-fn what_the_checkpoint_does_not_keep_does_not_come_back() {
+fn only_kept_ingests_come_back_with_a_checkpoint() {
     let of = |change: fn(&mut Manifest)| {
         let mut edit = with_ingests(None);
         change(Arc::make_mut(&mut edit.version));
@@ -255,7 +255,7 @@ fn what_the_checkpoint_does_not_keep_does_not_come_back() {
 
 /// W4: a consumer that has not seen the ingest reads it from the original tables, kept once.
 #[test]
-fn what_consumers_have_not_seen_of_an_ingest_stays() {
+fn the_unseen_part_of_an_ingest_stays() {
     let hold = Hold {
         name: "behind".to_owned(),
         generation: 1,

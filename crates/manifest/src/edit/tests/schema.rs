@@ -30,7 +30,7 @@ fn columns_evolve_by_one_commit_of_no_epoch() {
 /// Two processes add the same column: the texts are equal, and both find it. Two add different
 /// ones: the second reads the schema again.
 #[test]
-fn who_comes_second_does_not_write_over_the_first() {
+fn a_second_schema_does_not_overwrite_the_first() {
     let next = evolve("k\n1", "k\n2").apply(&table_of("k\n1")).unwrap();
     assert!(evolve("k\n1", "k\n2").in_effect(&next));
     let other = evolve("k\n1", "k\n2 other");

@@ -172,7 +172,7 @@ impl World {
 }
 
 #[test]
-fn a_round_frees_what_nobody_names_and_nothing_else() {
+fn a_round_frees_exactly_the_unreferenced_objects() {
     let mut world = World::new();
     world.tables = vec![SstId(50), SstId(51), SstId(99)];
     world.flush(50, 1);
@@ -403,7 +403,7 @@ fn batches_are_of_one_kind() {
 /// R1, with the record that compaction writes: names that a job reserves stay. They are deleted
 /// once the newest record has no such job and the manifest does not reference them.
 #[test]
-fn what_a_job_reserves_stays_until_the_job_is_gone() {
+fn reserved_names_stay_until_their_job_is_gone() {
     let mut world = World::new();
     world.tables = vec![SstId(70), SstId(71)];
     world.record(&[70]);
@@ -487,7 +487,7 @@ fn more_than_may_stay_moves_the_boundary() {
 
 /// Manifests are read once: a second round reuses the facts that the first has proven.
 #[test]
-fn what_was_proven_is_not_read_again() {
+fn proven_manifests_are_not_read_again() {
     let mut world = World::new();
     world.flush(50, 1);
     world.tables = vec![SstId(50), SstId(51)];
@@ -572,7 +572,7 @@ fn the_horizon_moves_before_what_was_abandoned_goes() {
 /// N11: the applications of jobs are read once, if an application has installed anything. The
 /// closing object of a folder stays if its table could not be deleted.
 #[test]
-fn what_closed_a_job_is_read_once_and_goes_last() {
+fn the_object_that_closed_a_job_is_read_once_and_goes_last() {
     let [passed, last] = [1, 2].map(|number| JobId(ulid_bits(500, number)));
     let app = |version| JobApp { name: "stream".to_owned(), version, forgotten: 0 };
     let object = |name| ListedObject { name, modified: UnixMillis(1), bytes: 1 };

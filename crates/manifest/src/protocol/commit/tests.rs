@@ -237,7 +237,7 @@ fn another_database_at_the_same_place_is_refused() {
 }
 
 #[test]
-fn of_two_creators_the_second_gets_the_firsts_database() {
+fn the_second_of_two_creators_gets_the_firsts_database() {
     let mut store = TinyStore::new();
     let first = store.newest();
     let second = Manifest { database: DatabaseId(5), ..empty() };

@@ -88,7 +88,7 @@ fn lives_behind_a_damaged_fence(rules: Rules) -> bool {
 }
 
 #[test]
-fn nobody_alive_acknowledges_behind_the_cut() {
+fn no_live_writer_acknowledges_behind_the_cut() {
     assert!(!lives_behind_a_damaged_fence(Rules::ALL));
     assert!(lives_behind_a_damaged_fence(Rules::ALL.without(Rule::FencesInARow)));
 }
@@ -96,7 +96,7 @@ fn nobody_alive_acknowledges_behind_the_cut() {
 /// Objects that land while the log is being fenced are cut off too, and the fences begin again
 /// behind them.
 #[test]
-fn what_lands_meanwhile_is_cut_off() {
+fn objects_that_land_meanwhile_are_cut_off() {
     for lands in 9..12 {
         let mut store = damaged();
         let mut open = cutter(&store, 9, 6, Rules::ALL);

@@ -158,7 +158,7 @@ fn it_is_resumed_after_every_step() {
 }
 
 #[test]
-fn what_cannot_be_deleted_keeps_the_place_destroyed() {
+fn undeletable_objects_keep_the_place_destroyed() {
     for denied in [ObjectName::Compacted(SstId(14)), ObjectName::Manifest(ManifestId(4))] {
         let mut place = Place::new();
         place.denied = vec![denied];

@@ -125,7 +125,7 @@ fn a_later_fence_proves_a_hole() {
 
 /// E3: the old writer continues while the opener walks.
 #[test]
-fn what_landed_since_it_was_looked_for_is_no_hole() {
+fn an_object_that_landed_after_the_look_is_no_hole() {
     for rules in [Rules::ALL, without(Rule::ReadAgainBeforeHole)] {
         let mut store = TinyStore::new();
         store.open(1, 2).unwrap();
@@ -145,7 +145,7 @@ fn what_landed_since_it_was_looked_for_is_no_hole() {
 
 /// The opener slept; a newer writer flushed the log into tables, and it was freed.
 #[test]
-fn what_was_freed_behind_a_newer_writer_is_no_hole() {
+fn freed_objects_behind_a_newer_writer_are_no_hole() {
     for rules in [Rules::ALL, without(Rule::ProveHoles)] {
         let mut store = known_up_to_5();
         let mut slow = opener(&store, 2, 2, rules);
@@ -192,7 +192,7 @@ fn a_later_checkpoint_makes_no_hole_of_what_landed_since() {
 }
 
 #[test]
-fn what_vanished_means_fenced_and_a_foreign_object_is_named() {
+fn a_vanished_object_means_fenced_and_a_foreign_one_is_named() {
     let store = TinyStore::new();
     for (seen, failure) in [
         (WalSeen::Vanished, Failure::Fenced { by: None }),
@@ -368,7 +368,7 @@ fn a_clean_close_waives_only_the_fence_that_the_next_writer_makes() {
 /// manifest has the records of both. Otherwise writers that leave their rows in the log would each
 /// add a permanent fence.
 #[test]
-fn a_fence_between_clean_closes_is_waived_for_whoever_meets_it() {
+fn a_fence_between_clean_closes_is_waived_for_every_opener() {
     let mut store = TinyStore::new();
     let mut met = Vec::new();
     for life in 1..=WRITER_RECORDS as u64 + 2 {

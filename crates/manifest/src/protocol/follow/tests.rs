@@ -71,7 +71,7 @@ fn an_idle_poll_is_two_reads() {
 }
 
 #[test]
-fn what_is_in_tables_already_is_not_read_again() {
+fn flushed_log_objects_are_not_read_again() {
     let mut store = TinyStore::new();
     let writer = store.open(1, 1).unwrap();
     let mut follow = reader(&mut store, 100);
@@ -135,7 +135,7 @@ fn a_thorough_poll_sees_past_two_freed_slots() {
 /// The same, if everything is freed during the poll: between its look at the manifests and its read
 /// of the WAL.
 #[test]
-fn what_is_freed_during_a_thorough_poll_is_seen() {
+fn objects_freed_during_a_thorough_poll_are_seen() {
     let mut store = TinyStore::new();
     let writer = store.open(1, 1).unwrap();
     let mut follow = reader(&mut store, 100);
@@ -314,7 +314,7 @@ fn a_reader_that_begins_before_a_hole_is_told() {
 
 /// The polls of a reader beside a faster writer end.
 #[test]
-fn what_landed_during_a_poll_is_left_to_the_next() {
+fn objects_that_land_during_a_poll_are_left_to_the_next() {
     let mut store = TinyStore::new();
     store.open(1, 1).unwrap();
     let mut follow = reader(&mut store, 100);
@@ -340,7 +340,7 @@ fn what_landed_during_a_poll_is_left_to_the_next() {
 
 /// The reader slept before it read objects that its manifest knows, and they were freed meanwhile.
 #[test]
-fn what_was_freed_is_no_hole_for_a_reader() {
+fn freed_objects_are_no_hole_for_a_reader() {
     for rules in [Rules::ALL, Rules::ALL.without(Rule::ProveHoles)] {
         let mut store = TinyStore::new();
         let first = store.open(1, 2).unwrap();
@@ -436,7 +436,7 @@ fn a_newer_epoch_is_looked_up_before_anything_is_handed_out() {
 
 /// An object of an epoch that no writer claimed: the log ends before it.
 #[test]
-fn an_epoch_that_nobody_claimed_ends_the_walk() {
+fn an_unclaimed_epoch_ends_the_walk() {
     let mut store = TinyStore::new();
     store.open(1, 2).unwrap();
     let mut follow = reader(&mut store, 100);

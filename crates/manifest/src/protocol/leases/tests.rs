@@ -172,7 +172,7 @@ fn a_scan_is_covered_for_as_long_as_it_lasts() {
 
 /// L5: by the wall clock alone a suspended machine would continue to read for an hour.
 #[test]
-fn what_was_revoked_is_told_by_a_look() {
+fn a_look_tells_of_a_revoked_lease() {
     let mut world = World::new();
     let mut slept = reader();
     world.turn(&mut slept, Want::Now, at(0));
@@ -206,7 +206,7 @@ fn half_life_counts_from_what_was_seen_and_from_the_sending() {
 
 /// L3: a reader that lacks no row waits for another reader to commit, for a part of a lifetime.
 #[test]
-fn who_lacks_no_row_waits_for_others() {
+fn a_reader_that_lacks_no_row_waits_for_others() {
     let mut world = World::new();
     let (mut patient, mut first) = (reader(), reader());
     world.turn(&mut patient, Want::Now, at(0));
@@ -434,7 +434,7 @@ fn check_story(
 proptest! {
     /// Readers that look, scan, end scans and sleep, beside flushes and revocations at any moment.
     #[test]
-    fn what_is_read_is_covered(story in any_story([1, 1, 1, 1, 2], 0..5, 200)) {
+    fn every_read_version_is_covered(story in any_story([1, 1, 1, 1, 2], 0..5, 200)) {
         let leased = |world: &World, reader: &Leases| {
             reader.versions().all(|(version, _)| world.0.lease_of(version).is_some())
         };
@@ -443,7 +443,7 @@ proptest! {
 
     /// The same under since-leases, with scans that continue.
     #[test]
-    fn what_is_read_is_covered_by_since_leases(story in any_story([2, 1, 1, 3, 1], 0..4, 300)) {
+    fn every_read_version_has_a_since_lease(story in any_story([2, 1, 1, 3, 1], 0..4, 300)) {
         check_story(World::with_since(), since, SINCE, story, World::covers)?;
     }
 }

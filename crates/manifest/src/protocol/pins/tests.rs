@@ -142,7 +142,7 @@ fn a_flush_alone_keeps_one_checkpoint() {
 }
 
 #[test]
-fn what_a_compaction_took_away_stays_until_its_last_scan_ends() {
+fn compacted_tables_stay_until_their_last_scan_ends() {
     let mut world = World::new();
     world.begin_scan();
     world.flush(1);

@@ -90,7 +90,7 @@ fn the_defaults_slow_down_where_the_rfc_says() {
 
 /// Space amplification slows writes down to the slowest rate and never stops them.
 #[test]
-fn what_lies_above_slows_down_and_never_stops() {
+fn layers_above_slow_writes_down_and_never_stop_them() {
     let limits = StallLimits::of(&Options::default());
     let load = |bytes, unflushed| {
         let above =

@@ -142,7 +142,7 @@ proptest! {
 }
 
 #[test]
-fn with_nobody_open_nothing_is_held() {
+fn without_an_open_transaction_nothing_is_held() {
     let mut window = CommitWindow::new(1 << 20);
     assert!(!window.is_on());
     window.register(Seq(5));
@@ -160,7 +160,7 @@ fn with_nobody_open_nothing_is_held() {
 }
 
 #[test]
-fn what_nobody_needs_goes() {
+fn unneeded_commits_are_dropped() {
     let mut window = CommitWindow::new(usize::MAX);
     window.register(Seq(5));
     for seq in 6..100 {
@@ -174,7 +174,7 @@ fn what_nobody_needs_goes() {
 }
 
 #[test]
-fn over_its_bytes_the_oldest_go_and_who_needs_them_is_told() {
+fn over_its_bytes_the_oldest_go_and_their_transactions_are_told() {
     let mut window = CommitWindow::new(CHUNK_BYTES * 3);
     window.register(Seq(5));
     window.register(Seq(50));

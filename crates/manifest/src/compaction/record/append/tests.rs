@@ -162,7 +162,7 @@ fn a_change_whose_slot_was_freed_is_recognised_or_made_again() {
 
 /// A record from before the job lacks it, as one after the job does.
 #[test]
-fn what_was_forgotten_shows_in_the_newest_only() {
+fn a_forgotten_job_shows_in_the_newest_only() {
     let (mut store, newest) = chain(2);
     let mut with_job = (*newest).clone();
     with_job.number = 3;
@@ -184,7 +184,7 @@ fn a_chain_that_was_never_begun_is_empty() {
 /// database begins and continues above them. If it counted from 1, the look below would find a
 /// boundary and no record above it, for ever, and the next look a record of the other database.
 #[test]
-fn what_a_database_before_left_is_nobodys() {
+fn records_of_an_earlier_database_are_ignored() {
     let first = 5 * NUMBERS_A_MILLI;
     let old = DatabaseId::counting_from(2 * NUMBERS_A_MILLI, 8);
     let new = DatabaseId::counting_from(first, 9);
