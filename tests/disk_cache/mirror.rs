@@ -1,4 +1,4 @@
-//! `disk_cache_mirror`: whole tables in the folder before anybody has read them.
+//! `disk_cache_mirror`: whole tables in the folder before any read of them.
 
 use crate::{
     MIB, World, cache_in, disk_bytes, entries, key, pause, plain, put, tell, until, written,

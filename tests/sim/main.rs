@@ -94,7 +94,7 @@ fn plan(rng: &mut Rng, collecting: bool) -> FaultPlan {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Collecting {
     /// No collection.
-    Nobody,
+    Off,
     /// One process does both, by the test's compactor.
     Rewriter,
     /// Writers compact by job records and collect, and so do separate collectors, whose clocks may
@@ -105,7 +105,7 @@ enum Collecting {
 impl Collecting {
     fn draw(rng: &mut Rng, every_kind: bool) -> Collecting {
         match (every_kind, rng.chance(650)) {
-            (_, false) => Collecting::Nobody,
+            (_, false) => Collecting::Off,
             (false, true) => Collecting::Rewriter,
             (true, true) if rng.chance(400) => Collecting::Rewriter,
             (true, true) => Collecting::Everybody,
@@ -154,7 +154,7 @@ fn run_with(seed: u64, every_kind: bool, edges: Edges) -> Outcome {
     sim.set_limits(Limits { steps: 20_000_000, time: Duration::from_secs(7200) });
     let mut rng = sim.split_rng();
     let collecting = Collecting::draw(&mut rng, every_kind);
-    let plan = edges.sharpen(plan(&mut rng, collecting != Collecting::Nobody));
+    let plan = edges.sharpen(plan(&mut rng, collecting != Collecting::Off));
     let bucket = Bucket::new(&sim, plan);
     let mut options = options(&mut rng, collecting);
     if compactors::take_part(seed) {
@@ -207,7 +207,7 @@ fn run_with(seed: u64, every_kind: bool, edges: Edges) -> Outcome {
         }
     }
     let outcome = finish(&sim, &world, &bucket, &paused);
-    if collecting == Collecting::Nobody {
+    if collecting == Collecting::Off {
         return outcome;
     }
     if world.edges.have(Fault::ClockStep) {

@@ -66,7 +66,7 @@ impl RankedSource {
 }
 
 /// No source, while the tree is built.
-const NOBODY: usize = usize::MAX;
+const NO_SOURCE: usize = usize::MAX;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
@@ -262,7 +262,7 @@ impl<C: Cursor> Merge<C> {
     #[expect(clippy::indexing_slicing, reason = "inner nodes and sources are below k")]
     fn build(&mut self) -> Result<()> {
         let count = self.sources.len();
-        self.tree.fill(RankedSource { rank: 0, source: NOBODY });
+        self.tree.fill(RankedSource { rank: 0, source: NO_SOURCE });
         'sources: for source in 0..count {
             let step =
                 if self.stands[source] == SourcePosition::On { Step::Ready } else { Step::End };
@@ -271,7 +271,7 @@ impl<C: Cursor> Merge<C> {
             let mut node = (count + source) / 2;
             while node > 0 {
                 let mut met = self.tree[node];
-                if met.source == NOBODY {
+                if met.source == NO_SOURCE {
                     self.tree[node] = winner;
                     continue 'sources;
                 }

@@ -144,7 +144,7 @@ def _rows(report: siltstone.admin.RepairReport) -> Iterator[tuple[str, Any]]:
         return
     for one in report.damage:
         yield one.object, one.what
-    yield "done" if report.done else "would be done", _what_is_done(report)
+    yield "done" if report.done else "would be done", _measures(report)
     yield "kept up to sequence number", report.seq_kept
     if report.seq_lost is not None:
         yield "lost up to sequence number, at least", report.seq_lost
@@ -159,7 +159,7 @@ def _rows(report: siltstone.admin.RepairReport) -> Iterator[tuple[str, Any]]:
         yield "unreferenced tables", "kept until repair --collect"
 
 
-def _what_is_done(report: siltstone.admin.RepairReport) -> str:
+def _measures(report: siltstone.admin.RepairReport) -> str:
     parts = []
     if report.manifests_void:
         parts.append(f"{report.manifests_void} manifests are skipped")

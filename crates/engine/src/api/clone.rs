@@ -185,7 +185,7 @@ impl CloneMaker<'_> {
 
     /// Adds pins, each new, in the parents and in every ancestor that their states name within the
     /// keys asked for (rule K7). They expire until they are held: their maker may end before
-    /// anybody knows of them.
+    /// another process knows of them.
     ///
     /// # Errors
     /// Also Invalid, where what is pinned can be no database: nothing may be begun then, or put in

@@ -348,12 +348,12 @@ impl Leases {
     ) {
         let cover = state.cover_of(state, self.rules).filter(|cover| cover.until >= enough);
         let unpinned = sent.is_some() && !self.rules.has(Rule::PinWhatIsRead);
-        let nobody = || {
+        let unleased = || {
             let version =
                 LeasedVersion { manifest_id: state.id, manifest_attempt: AttemptId::NONE };
             unpinned.then_some(Cover { version, until: enough, is_since: false })
         };
-        let Some(cover) = cover.or_else(nobody) else { return };
+        let Some(cover) = cover.or_else(unleased) else { return };
         let (leased, until) = (cover.version, cover.until);
         let (key, due) = (leased.manifest_id, self.due(cover, sent, at));
         self.held.retain(|held| held.key != key);

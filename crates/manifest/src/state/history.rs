@@ -77,8 +77,8 @@ pub(crate) fn goes_on(old: &[Timeline], new: &[Timeline], seq: Seq) -> bool {
     let shared = old.iter().zip(new).take_while(|(left, right)| left.id == right.id).count();
     let mut own = old.iter().filter(|one| one.has_begun(seq)).count();
     // A timeline that skipped no number does not affect a reader at its cut.
-    let moved_nobody = |one: &Timeline| one.cut == seq && one.begins == seq.next();
-    while own > shared && old.get(own - 1).is_some_and(moved_nobody) {
+    let is_gapless = |one: &Timeline| one.cut == seq && one.begins == seq.next();
+    while own > shared && old.get(own - 1).is_some_and(is_gapless) {
         own -= 1;
     }
     own <= shared && !new.iter().skip(own).any(|one| one.lacks(seq))

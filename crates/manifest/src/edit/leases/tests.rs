@@ -196,7 +196,7 @@ enum Happens {
     Revoke { now: u64 },
 }
 
-fn what_happens() -> impl Strategy<Value = Happens> {
+fn any_happening() -> impl Strategy<Value = Happens> {
     prop_oneof![
         Just(Happens::Flush),
         (any::<bool>(), prop::collection::vec(0..40usize, 0..3), 1..400u64)
@@ -210,7 +210,7 @@ proptest! {
     /// expiry, and a dropped one does not return.
     #[test]
     fn leases_are_bounded_and_nobodys_time_is_cut(
-        story in prop::collection::vec(what_happens(), 1..150)
+        story in prop::collection::vec(any_happening(), 1..150)
     ) {
         let mut state = bare();
         let mut covered: BTreeMap<ManifestId, UnixMillis> = BTreeMap::new();
