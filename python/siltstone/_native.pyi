@@ -927,7 +927,7 @@ class TableStream:
 def open_table(
     url: str,
     schema: TableSchema,
-    manner: tuple[bool, bool | None, bool, bool, bool | None],
+    mode: tuple[bool, bool | None, bool, bool, bool | None],
     named: dict[str, Any],
     store_options: dict[str, Any],
     merge_operator: Any,
@@ -1316,7 +1316,7 @@ def begin_export(
 
 def begin_open(
     url: str,
-    manner: tuple[bool, bool | None, bool, bool, bool | None],
+    mode: tuple[bool, bool | None, bool, bool, bool | None],
     named: dict[str, Any],
     store_options: dict[str, str | int | bool],
     merge_operator: _Described,
@@ -1781,7 +1781,7 @@ def prefix_range(*parts: _KeyPart | bytearray | memoryview) -> tuple[bytes, byte
 
 def open(
     url: str,
-    manner: tuple[bool, bool | None, bool, bool, bool | None],
+    mode: tuple[bool, bool | None, bool, bool, bool | None],
     named: dict[str, Any],
     store_options: dict[str, str | int | bool],
     merge_operator: _Described,

@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 from siltstone import _native
 from siltstone._checkpoints import CheckpointLike, read_at
@@ -33,6 +33,19 @@ The provider is called at each opening. An open handle calls it again, in a thre
 before ``expires_at`` (seconds since 1970, or a datetime) if the options contain it, and when the
 store refuses the credentials. A pickled reader carries the name of the provider, and calls it where
 it is unpickled."""
+
+
+class OpenMode(NamedTuple):
+    """How the extension opens a database for writing. The first four fields are arguments of
+    `open`."""
+
+    create: bool
+    take_over: bool | None
+    shared: bool = False
+    allow_ingest_behind: bool = False
+    ends_others: bool | None = None
+    """For a handle of a single operation: whether it fences other handles of its kind. None: for
+    other handles."""
 
 
 def open(
@@ -76,8 +89,8 @@ def open(
     operator = described(merge_operator)
     named = named_options(options)
     store = _store(store_options)
-    manner = (create, take_over, shared, allow_ingest_behind, None)
-    database = _native.open(_text(url), manner, named, store, operator)
+    mode = OpenMode(create, take_over, shared, allow_ingest_behind)
+    database = _native.open(_text(url), mode, named, store, operator)
     _close_in_workers()
     return database
 
@@ -95,8 +108,8 @@ def _open_for_a_moment(
 
     :param ends_others: whether to fence another writer of this kind that did not close.
     """
-    manner = (create, take_over, False, False, ends_others)
-    database = _native.open(_text(url), manner, {}, _store(store_options), None)
+    mode = OpenMode(create, take_over, ends_others=ends_others)
+    database = _native.open(_text(url), mode, {}, _store(store_options), None)
     _close_in_workers()
     return database
 

@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, final
 
 from siltstone import _native
 from siltstone._native import ArrowArray, TableSchema, TableStream
-from siltstone._open import StoreOptionsSource, Url, _store, _text, hidden
+from siltstone._open import OpenMode, StoreOptionsSource, Url, _store, _text, hidden
 from siltstone._pandas_frames import fitted
 from siltstone.exceptions import Conflict, Invalid, Unsupported
 from siltstone.merging import MergeOperatorSource, described
@@ -86,16 +86,16 @@ def create(
     columns = _columns(schema, key)
     named, store = named_options(options), _store(store_options)
     operator = described(merge_operator)
-    manner = (True, take_over, False, False, None)
-    return _native.open_table(_text(url), columns, manner, named, store, operator)
+    mode = OpenMode(create=True, take_over=take_over)
+    return _native.open_table(_text(url), columns, mode, named, store, operator)
 
 
 def _create_for_a_moment(
     url: Url, schema: TableSchema, store_options: StoreOptionsSource | None
 ) -> None:
     """Creates the table if it does not exist, and closes it, like `_open_for_a_moment`."""
-    manner = (True, False, False, False, True)
-    _native.open_table(_text(url), schema, manner, {}, _store(store_options), None).close()
+    mode = OpenMode(create=True, take_over=False, ends_others=True)
+    _native.open_table(_text(url), schema, mode, {}, _store(store_options), None).close()
 
 
 def _columns(schema: Any, key: Sequence[str] | None) -> TableSchema:

@@ -112,16 +112,16 @@ impl Arguments {
 
 /// Opens a database for writing.
 #[pyfunction]
-#[pyo3(signature = (url, manner, named, store_options, merge_operator))]
+#[pyo3(signature = (url, mode, named, store_options, merge_operator))]
 pub(crate) fn open(
     py: Python<'_>,
     url: &str,
-    manner: OpenMode<'_>,
+    mode: OpenMode<'_>,
     named: &Bound<'_, PyDict>,
     store_options: &Bound<'_, PyDict>,
     merge_operator: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<Database> {
-    let arguments = Arguments::new(py, url, manner, named, store_options, merge_operator)?;
+    let arguments = Arguments::new(py, url, mode, named, store_options, merge_operator)?;
     wait(py, arguments.process, arguments.open(Occupancy::default()))
 }
 

@@ -9,6 +9,7 @@ from siltstone import _native
 from siltstone._checkpoints import CheckpointLike, read_at
 from siltstone._clone_parents import ParentsLike
 from siltstone._open import (
+    OpenMode,
     StoreOptionsSource,
     Url,
     _close_in_workers,
@@ -47,7 +48,7 @@ def open(
     async def begin() -> Database:
         pending = _native.begin_open(
             _text(url),
-            (create, take_over, shared, allow_ingest_behind, None),
+            OpenMode(create, take_over, shared, allow_ingest_behind),
             named_options(options),
             _store(store_options),
             described(merge_operator),

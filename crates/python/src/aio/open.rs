@@ -16,16 +16,16 @@ use std::sync::Arc;
 
 /// Begins `open`. If the wait is cancelled, the opened database is closed.
 #[pyfunction]
-#[pyo3(signature = (url, manner, named, store_options, merge_operator))]
+#[pyo3(signature = (url, mode, named, store_options, merge_operator))]
 pub(crate) fn begin_open(
     py: Python<'_>,
     url: &str,
-    manner: OpenMode<'_>,
+    mode: OpenMode<'_>,
     named: &Bound<'_, PyDict>,
     store_options: &Bound<'_, PyDict>,
     merge_operator: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<Pending> {
-    let arguments = Arguments::new(py, url, manner, named, store_options, merge_operator)?;
+    let arguments = Arguments::new(py, url, mode, named, store_options, merge_operator)?;
     let (process, alone) = (arguments.process, !arguments.is_shared());
     let occupancy = Occupancy::default();
     let open = arguments.open(occupancy.clone());

@@ -495,17 +495,17 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
 
 /// Opens a table for writing, and creates it if it does not exist.
 #[pyfunction]
-#[pyo3(signature = (url, schema, manner, named, store_options, merge_operator))]
+#[pyo3(signature = (url, schema, mode, named, store_options, merge_operator))]
 fn open_table(
     py: Python<'_>,
     url: &str,
     schema: &TableColumns,
-    manner: OpenMode<'_>,
+    mode: OpenMode<'_>,
     named: &Bound<'_, PyDict>,
     store_options: &Bound<'_, PyDict>,
     merge_operator: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<Database> {
-    let arguments = Arguments::new(py, url, manner, named, store_options, merge_operator)?;
+    let arguments = Arguments::new(py, url, mode, named, store_options, merge_operator)?;
     let arguments = arguments.of_table(schema.brought());
     wait(py, arguments.process, arguments.open(Occupancy::default()))
 }
