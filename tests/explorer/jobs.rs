@@ -11,7 +11,7 @@ use siltstone_base::{AttemptId, JobId, ObjectName, SstDescriptor, SstId, UnixMil
 use siltstone_manifest::Manifest;
 use siltstone_manifest::compaction::record::{RecordAnswer, RecordRequest};
 use siltstone_manifest::compaction::{
-    Append, Change, Claim, Compactions, Job, JobFacts, JobRange, KeyRange, Layer, PlanReason,
+    Append, Change, Claim, Compactions, Job, JobParameters, JobRange, KeyRange, Layer, PlanReason,
 };
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ impl Shape {
     /// The shape of a job in the record.
     pub(crate) fn of(job: &Job) -> Shape {
         let ranges = job.ranges.len() as u8;
-        Shape { ranges, tables: job.facts.cut_prefix_bytes as u8 }
+        Shape { ranges, tables: job.parameters.cut_prefix_bytes as u8 }
     }
 
     fn slots(self) -> u8 {
@@ -51,14 +51,17 @@ pub(crate) fn job(id: JobId, state: &Manifest, shape: Shape) -> Job {
     let runs = state.runs.iter().map(|run| (Layer::Run(run.id), layer(&run.tables)));
     Job {
         id,
-        why: PlanReason::Manual,
+        reason: PlanReason::Manual,
         planned_on: state.id,
         started_at: UnixMillis(0),
         inputs: l0.chain(runs).collect(),
         destination: 0,
         drops: Vec::new(),
         moves: Vec::new(),
-        facts: JobFacts { cut_prefix_bytes: u16::from(shape.tables), ..JobFacts::default() },
+        parameters: JobParameters {
+            cut_prefix_bytes: u16::from(shape.tables),
+            ..JobParameters::default()
+        },
         ranges: (0..shape.ranges).map(|range| JobRange::open(shape.keys(range))).collect(),
         cancelled: false,
     }

@@ -16,7 +16,7 @@ use bytes::Bytes;
 use proptest::prelude::*;
 use siltstone_base::{AttemptId, Epoch, JobId, ManifestId, Seq, SstDescriptor, SstId, UnixMillis};
 use siltstone_manifest::compaction::{
-    Change, Compactions, Facts, Job, JobFacts, KeyRange, Layer, Pick, Plan, PlanReason,
+    Change, Compactions, Facts, Job, JobParameters, KeyRange, Layer, Pick, Plan, PlanReason,
     PlanRefusal, Source, TableSizing, Work,
 };
 use siltstone_manifest::{Edit, L0Entry, Manifest, Rule, Rules, SortedRun};
@@ -110,10 +110,10 @@ impl Store {
         let work = Work::of(&self.state, &[], plan, &Facts::default(), shaping)?;
         self.names += 1;
         let (id, ranges) = (JobId(self.names), work.ranges(&[], 3, 1));
-        let why = (id, plan.why, UnixMillis(1));
+        let why = (id, plan.reason, UnixMillis(1));
         let mut record = Compactions { epoch: Epoch(1), ..Compactions::none(DATABASE) };
         if !work.is_nothing() {
-            let job = Box::new(Job::of(&work, why, &self.state, JobFacts::default(), ranges));
+            let job = Box::new(Job::of(&work, why, &self.state, JobParameters::default(), ranges));
             record = change(&record, Change::Start { epoch: Epoch(1), job, forget: vec![] });
         }
         for (job, range) in record.open_ranges() {

@@ -17,8 +17,8 @@ use siltstone_base::{
     SstId, UnixMillis,
 };
 use siltstone_manifest::compaction::{
-    Change, ChangeRefusal, Claim, Compactions, FinishedUnit, Job, JobFacts, JobRange, KeyRange,
-    Layer, PlanReason,
+    Change, ChangeRefusal, Claim, Compactions, FinishedUnit, Job, JobParameters, JobRange,
+    KeyRange, Layer, PlanReason,
 };
 use siltstone_manifest::{Conflict, Edit, L0Entry, Manifest, Refusal, SortedRun};
 use support::{ATTEMPT, DATABASE, OBJECT, damage, empty, framed_as, golden, table};
@@ -33,7 +33,7 @@ fn keys(start: &'static [u8], end: Option<&'static [u8]>, bottom: bool) -> KeyRa
 fn job(id: u128) -> Job {
     Job {
         id: JobId(id),
-        why: PlanReason::L0Count,
+        reason: PlanReason::L0Count,
         planned_on: ManifestId(41),
         started_at: UnixMillis(1_700_000_000_000),
         inputs: vec![
@@ -44,14 +44,14 @@ fn job(id: u128) -> Job {
         destination: 6,
         drops: Vec::new(),
         moves: Vec::new(),
-        facts: JobFacts {
+        parameters: JobParameters {
             now: UnixMillis(7),
             floor: Seq(40),
             codec: "none".to_owned(),
             filter_bits_per_key: 10,
             block_bytes: 16 << 10,
             target_sst_bytes: 256 << 20,
-            ..JobFacts::default()
+            ..JobParameters::default()
         },
         ranges: vec![
             JobRange::open(keys(b"a", Some(b"m"), true)),
@@ -70,9 +70,9 @@ fn full() -> Compactions {
     let mut one = job(1 << 90);
     one.drops = vec![SstId(13)];
     one.moves = vec![SstId(11)];
-    one.facts.snapshots = Some(vec![Seq(41), Seq(45)]);
-    one.facts.zero_seqs = true;
-    one.facts.cut_prefix_bytes = 4;
+    one.parameters.snapshots = Some(vec![Seq(41), Seq(45)]);
+    one.parameters.zero_seqs = true;
+    one.parameters.cut_prefix_bytes = 4;
     one.cancelled = true;
     let finished = [table(70, [b"a", b"c"], [1, 50]), table(71, [b"d", b"f"], [1, 50])];
     one.ranges[0] = JobRange {
@@ -82,7 +82,7 @@ fn full() -> Compactions {
         ..one.ranges[0].clone()
     };
     one.ranges[1].done = true;
-    record(vec![one, Job { why: PlanReason::Manual, ..job(2) }])
+    record(vec![one, Job { reason: PlanReason::Manual, ..job(2) }])
 }
 
 fn encode(record: &Compactions) -> Bytes {

@@ -22,7 +22,7 @@ use siltstone_base::{
     SstId, UnixMillis,
 };
 use siltstone_manifest::compaction::{
-    Compactions, Facts, Job, JobFacts, JobRange, KeyRange, Layer, Plan, PlanReason, Running,
+    Compactions, Facts, Job, JobParameters, JobRange, KeyRange, Layer, Plan, PlanReason, Running,
     TableSizing, Work, manual, seen_output,
 };
 use siltstone_manifest::compose::{Composition, Part, VisibleRange, project, unite};
@@ -248,7 +248,7 @@ impl World {
         }
         let ranges = work.ranges(&[], parts, 1);
         let named = (id, PlanReason::Manual, UnixMillis(1));
-        let mut job = Job::of(&work, named, &state, JobFacts::default(), ranges);
+        let mut job = Job::of(&work, named, &state, JobParameters::default(), ranges);
         let layers = job.merged(&state).unwrap();
         for range in &mut job.ranges {
             self.merge(range, &layers);

@@ -306,7 +306,7 @@ fn facts(case: &mut TestCase) -> Result<Facts, DataDrivenError> {
 
 fn printed(plan: Option<Plan>) -> String {
     let Some(plan) = plan else { return String::new() };
-    let mut line = format!("{plan} ({})", plan.why.name());
+    let mut line = format!("{plan} ({})", plan.reason.name());
     if plan.thorough {
         line += ", thorough";
     }

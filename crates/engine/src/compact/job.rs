@@ -102,7 +102,7 @@ impl JobWork<'_> {
         counted: &HashSet<SstId>,
     ) -> Result<JobEnd> {
         let layers = started.inputs.iter().map(|(layer, _)| *layer);
-        let mut entry = CompactionEntry::of(layers, started.destination, started.why);
+        let mut entry = CompactionEntry::of(layers, started.destination, started.reason);
         entry.moved = started.moves.len() as u64;
         entry.dropped = started.drops.len() as u64;
         let host = self.host;

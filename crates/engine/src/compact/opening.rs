@@ -62,22 +62,22 @@ pub(super) async fn open(
     }
     let merge = Merge::new(runs, Direction::Forward).sharing(shared_by_all(layers));
     let retention = Retention {
-        snapshot_bounds: job.facts.snapshots.clone().unwrap_or_default(),
+        snapshot_bounds: job.parameters.snapshots.clone().unwrap_or_default(),
         // Every version above it is kept.
-        floor: job.facts.snapshots.is_none().then_some(job.facts.floor),
+        floor: job.parameters.snapshots.is_none().then_some(job.parameters.floor),
         bottom: range.keys.bottom,
-        now: job.facts.now,
+        now: job.parameters.now,
         operator: context.operator().cloned(),
         range_deletes,
-        zero_seqs: job.facts.zero_seqs,
+        zero_seqs: job.parameters.zero_seqs,
     };
     let end = end.map(<[u8]>::to_vec);
     let rows = Retain::in_range(merge, retention, Some(start), end);
     let ends = TableEnds {
-        target_bytes: job.facts.target_sst_bytes,
-        cut_prefix_bytes: usize::from(job.facts.cut_prefix_bytes),
+        target_bytes: job.parameters.target_sst_bytes,
+        cut_prefix_bytes: usize::from(job.parameters.cut_prefix_bytes),
         chunk_bytes: host.env().store.profile().chunk_bytes,
-        entries_a_table: share.entries_in(job.facts.target_sst_bytes),
+        entries_a_table: share.entries_in(job.parameters.target_sst_bytes),
     };
     Ok((inputs, Merging::new(rows, ends, memory.chunks.clone())))
 }

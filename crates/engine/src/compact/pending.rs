@@ -16,7 +16,7 @@ pub(crate) fn pending_bytes(state: &Manifest, options: &Options, now: UnixMillis
     let plans = scheduler.plans(&view);
     plans
         .iter()
-        .filter(|plan| plan.why != PlanReason::Expired)
+        .filter(|plan| plan.reason != PlanReason::Expired)
         .map(|plan| bytes_of(state, plan))
         .sum()
 }

@@ -15,7 +15,7 @@ use siltstone_base::{
     SstId, Step,
 };
 use siltstone_manifest::compaction::{
-    Change, ChangeRefusal, Claim, Job, JobFacts, JobRange, seen_output,
+    Change, ChangeRefusal, Claim, Job, JobParameters, JobRange, seen_output,
 };
 use siltstone_sst::{Codec, TableBuilder, TableOptions};
 use siltstone_store::env::{Env, Spawn};
@@ -133,7 +133,7 @@ impl RangeWorker {
         range: &JobRange,
         layers: &[Vec<SstDescriptor>],
     ) -> Result<Vec<SstDescriptor>> {
-        let options = table_options(&job.facts)?;
+        let options = table_options(&job.parameters)?;
         let (mut inputs, mut merging) = opening::open(&*self.host, job, range, layers).await?;
         let (mut tables, mut before) = (Vec::new(), None::<UploadResult>);
         let mut more = true;
@@ -198,7 +198,7 @@ impl RangeWorker {
 
     async fn merge(&self, layers: &[Vec<SstDescriptor>]) -> Result<RangeEnding> {
         let Some((job, range)) = self.seen().await? else { return Ok(RangeEnding::Lost) };
-        let options = table_options(&job.facts)?;
+        let options = table_options(&job.parameters)?;
         let (mut inputs, mut merging) = opening::open(&*self.host, &job, &range, layers).await?;
         let mut names: VecDeque<SstId> = range.reserved.into();
         let mut before: Option<Finishing> = None;
@@ -502,7 +502,7 @@ pub(super) fn names_ahead(env: &Env) -> Vec<SstId> {
 }
 
 /// The table options of the job, which override those of this process.
-fn table_options(facts: &JobFacts) -> Result<TableOptions> {
+fn table_options(facts: &JobParameters) -> Result<TableOptions> {
     let codec = Codec::parse(&facts.codec).ok_or_else(|| {
         Error::unsupported("this version cannot write the codec of a compaction job; upgrade")
             .with("codec", &facts.codec)

@@ -10,7 +10,7 @@ use super::range::names_ahead;
 use siltstone_base::{AttemptId, Epoch, Error, ErrorKind, JobId, Result, UnixMillis};
 use siltstone_manifest::compaction::filter_bits;
 use siltstone_manifest::compaction::{
-    Change, Claim, Compactions, Facts, Job, JobFacts, Plan, Running, View, Work, manual,
+    Change, Claim, Compactions, Facts, Job, JobParameters, Plan, Running, View, Work, manual,
 };
 use siltstone_manifest::{Edit, FinishCompaction, Manifest, Refusal};
 use std::sync::Arc;
@@ -126,7 +126,7 @@ impl<'h> Starter<'h> {
         let job = JobId(env.random_u128());
         if work.is_metadata_only() {
             let layers = work.inputs.iter().map(|input| input.layer);
-            let mut entry = CompactionEntry::of(layers, work.destination, plan.why);
+            let mut entry = CompactionEntry::of(layers, work.destination, plan.reason);
             entry.moved = work.moves.len() as u64;
             entry.dropped = work.drops.len() as u64;
             let begun = host.compactor().log.begin(&env.clock, entry);
@@ -139,7 +139,7 @@ impl<'h> Starter<'h> {
         }
         let worker = AttemptId(env.random_u128());
         let ranges = cut::ranges(host, &work, self.unit_bytes).await?;
-        let started = (job, plan.why, facts.now);
+        let started = (job, plan.reason, facts.now);
         let job = Job::of(&work, started, state, self.facts(state, &work, facts.now), ranges);
         let job = Box::new(self.claimed(job, worker));
         let (running, id) = (job.running(), job.id);
@@ -168,10 +168,10 @@ impl<'h> Starter<'h> {
     }
 
     /// The parameters that determine the bytes of the job's tables, as of its start.
-    fn facts(&self, state: &Manifest, work: &Work, now: UnixMillis) -> JobFacts {
+    fn facts(&self, state: &Manifest, work: &Work, now: UnixMillis) -> JobParameters {
         let options = self.host.options();
         let (floor, snapshots) = self.host.retention(state);
-        JobFacts {
+        JobParameters {
             now,
             floor,
             snapshots,

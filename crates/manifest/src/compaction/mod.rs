@@ -35,7 +35,7 @@ pub use options::{CompactionOptions, SchedulerName, Windows};
 pub use plan::{Pick, Plan, PlanReason, Source};
 pub use record::{
     Append, AppendAction, Change, ChangeRefusal, Claim, ClaimWatch, Compactions, FinishedUnit, Job,
-    JobFacts, JobRange,
+    JobParameters, JobRange,
 };
 pub use scheduler::{CompactionScheduler, SpaceAmplification, View};
 pub use split::Anchor;

@@ -98,7 +98,7 @@ pub struct Plan {
     /// The run that receives the result: a new or an existing one.
     pub destination: u32,
     /// The reason.
-    pub why: PlanReason,
+    pub reason: PlanReason,
     /// Whether a table that could be moved is read if this may free any space: because of the first
     /// tombstone, expired entry or range delete, not only if there are many.
     pub thorough: bool,
@@ -112,10 +112,10 @@ impl Plan {
     pub fn whole(
         layers: impl IntoIterator<Item = Layer>,
         destination: u32,
-        why: PlanReason,
+        reason: PlanReason,
     ) -> Plan {
         let sources = layers.into_iter().map(Source::whole).collect();
-        Plan { sources, destination, why, thorough: false, cut_prefix_bytes: 0 }
+        Plan { sources, destination, reason, thorough: false, cut_prefix_bytes: 0 }
     }
 }
 
@@ -158,7 +158,7 @@ impl FromStr for Plan {
         Ok(Plan {
             sources: sources.collect::<Result<_>>()?,
             destination,
-            why: PlanReason::Manual,
+            reason: PlanReason::Manual,
             thorough: false,
             cut_prefix_bytes: 0,
         })

@@ -1,6 +1,7 @@
 use super::*;
 use crate::compaction::{
-    Facts, Job, JobFacts, Layer, Plan, PlanRefusal, Running, TableSizing, Work, manual, validate,
+    Facts, Job, JobParameters, Layer, Plan, PlanRefusal, Running, TableSizing, Work, manual,
+    validate,
 };
 use crate::edit::{Edit, FinishCompaction};
 use crate::invariant::broken;
@@ -192,7 +193,7 @@ fn worked(state: &Manifest, plan: &Plan) -> Work {
 
 fn job_of(state: &Manifest, work: &Work) -> Job {
     let named = (JobId(5), Default::default(), UnixMillis(1));
-    Job::of(work, named, state, JobFacts::default(), work.ranges(&[], 1, u64::MAX))
+    Job::of(work, named, state, JobParameters::default(), work.ranges(&[], 1, u64::MAX))
 }
 
 /// A record names (layer, id), which means all parts in that layer. None of them is dropped or

@@ -171,7 +171,7 @@ impl Tree {
             let plans = scheduler.plans(&self.view(&[]));
             let Some(plan) = plans.first() else { return done };
             let (work, edit) = self.work(scheduler, plan);
-            assert!(!work.is_nothing(), "{plan} ({}) has no effect", plan.why.name());
+            assert!(!work.is_nothing(), "{plan} ({}) has no effect", plan.reason.name());
             let mut next = edit.apply(&self.state).unwrap_or_else(|why| panic!("{plan}: {why:?}"));
             next.finished_jobs.clear();
             self.state = next;

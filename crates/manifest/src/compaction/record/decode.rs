@@ -1,6 +1,6 @@
 //! Decoding of job records.
 
-use super::{Claim, Compactions, Job, JobFacts, JobRange};
+use super::{Claim, Compactions, Job, JobParameters, JobRange};
 use crate::codec::decode::{bits, byte_list, limits, list, names, table};
 use crate::codec::unknown::{KnownFields, any, known};
 use crate::codec::unseal;
@@ -83,20 +83,20 @@ fn unknown_field(root: &fb::Compactions<'_>) -> Option<&'static str> {
 }
 
 fn job(job: &fb::Job<'_>) -> Result<Job> {
-    let why = PlanReason::ALL.get(usize::from(job.why())).copied().ok_or_else(|| {
+    let reason = PlanReason::ALL.get(usize::from(job.why())).copied().ok_or_else(|| {
         Error::unsupported("a compaction job has an unknown reason; upgrade siltstone")
             .with("reason", job.why())
     })?;
     Ok(Job {
         id: JobId(bits(job.id())),
-        why,
+        reason,
         planned_on: ManifestId(job.planned_on()),
         started_at: UnixMillis(job.started_at()),
         inputs: list(Some(job.inputs()), |each| input(&each))?,
         destination: job.destination(),
         drops: names(job.drops()),
         moves: names(job.moves()),
-        facts: facts(&job.facts()),
+        parameters: facts(&job.facts()),
         ranges: list(job.ranges(), |each| range(&each))?,
         cancelled: job.cancelled(),
     })
@@ -111,8 +111,8 @@ fn input(input: &fb::InputLayer<'_>) -> Result<(Layer, Vec<SstId>)> {
     Ok((layer, names(Some(input.tables()))))
 }
 
-fn facts(facts: &fb::Facts<'_>) -> JobFacts {
-    JobFacts {
+fn facts(facts: &fb::Facts<'_>) -> JobParameters {
+    JobParameters {
         now: UnixMillis(facts.now()),
         floor: Seq(facts.floor()),
         snapshots: facts.snapshots().map(|all| all.iter().map(Seq).collect()),

@@ -1,6 +1,6 @@
 //! Encoding of job records: the envelope of a manifest around a different body.
 
-use super::{Compactions, Job, JobFacts, JobRange};
+use super::{Compactions, Job, JobParameters, JobRange};
 use crate::codec::encode::{Builder, Offset, byte_list, id128, list, names, table};
 use crate::codec::{FRAME_BYTES, TABLE_BYTES_AT_MOST, seal};
 use crate::compaction::plan::PlanReason;
@@ -50,8 +50,8 @@ fn bytes_at_most(record: &Compactions) -> u64 {
     };
     let job = |job: &Job| {
         let inputs = job.inputs.iter().map(|(_, tables)| TABLE_BYTES_AT_MOST + ids(tables));
-        let snapshots = job.facts.snapshots.as_ref().map_or(0, |all| 8 * all.len() as u64);
-        let facts = TABLE_BYTES_AT_MOST + job.facts.codec.len() as u64 + snapshots;
+        let snapshots = job.parameters.snapshots.as_ref().map_or(0, |all| 8 * all.len() as u64);
+        let facts = TABLE_BYTES_AT_MOST + job.parameters.codec.len() as u64 + snapshots;
         let ranges: u64 = job.ranges.iter().map(range).sum();
         TABLE_BYTES_AT_MOST
             + ids(&job.drops)
@@ -79,14 +79,14 @@ fn job(b: &mut Builder, job: &Job) -> Offset<fb::Job<'static>> {
     let inputs = WIPOffset::new(b.create_vector(&inputs).value());
     let args = fb::JobArgs {
         id: Some(&id128(job.id.get())),
-        why: number_of(job.why),
+        why: number_of(job.reason),
         planned_on: job.planned_on.get(),
         started_at: job.started_at.0,
         inputs: Some(inputs),
         destination: job.destination,
         drops: names(b, &job.drops),
         moves: names(b, &job.moves),
-        facts: Some(facts(b, &job.facts)),
+        facts: Some(facts(b, &job.parameters)),
         ranges: list(b, &job.ranges, range),
         cancelled: job.cancelled,
     };
@@ -94,8 +94,8 @@ fn job(b: &mut Builder, job: &Job) -> Offset<fb::Job<'static>> {
 }
 
 /// Its place in [`PlanReason::ALL`].
-fn number_of(why: PlanReason) -> u8 {
-    PlanReason::ALL.iter().position(|one| *one == why).unwrap_or_default() as u8
+fn number_of(reason: PlanReason) -> u8 {
+    PlanReason::ALL.iter().position(|one| *one == reason).unwrap_or_default() as u8
 }
 
 fn input(
@@ -111,7 +111,7 @@ fn input(
     fb::InputLayer::create(b, &fb::InputLayerArgs { l0, run, tables: Some(tables) })
 }
 
-fn facts(b: &mut Builder, facts: &JobFacts) -> Offset<fb::Facts<'static>> {
+fn facts(b: &mut Builder, facts: &JobParameters) -> Offset<fb::Facts<'static>> {
     let codec = b.create_string(&facts.codec);
     let snapshots = facts.snapshots.as_ref().map(|all| {
         let all: Vec<u64> = all.iter().map(|seq| seq.get()).collect();

@@ -63,7 +63,7 @@ pub struct Job {
     /// Its identity.
     pub id: JobId,
     /// The reason for the plan.
-    pub why: PlanReason,
+    pub reason: PlanReason,
     /// The manifest on which it was planned.
     pub planned_on: ManifestId,
     /// When it was started; for information.
@@ -78,8 +78,8 @@ pub struct Job {
     pub drops: Vec<SstId>,
     /// Inputs that are moved to the destination unchanged.
     pub moves: Vec<SstId>,
-    /// The parameters for the workers.
-    pub facts: JobFacts,
+    /// The parameters that determine its outputs.
+    pub parameters: JobParameters,
     /// Its key ranges, in order.
     pub ranges: Vec<JobRange>,
     /// Whether it was cancelled and ends without effect.
@@ -89,7 +89,7 @@ pub struct Job {
 /// All parameters that determine the outputs of a job, besides its inputs. They are fixed at its
 /// start, so that another process can continue the job with the same result.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct JobFacts {
+pub struct JobParameters {
     /// Entries that expire at or before this time have expired.
     pub now: UnixMillis,
     /// The oldest sequence number at which a reader may read.
@@ -166,22 +166,22 @@ impl Job {
     #[must_use]
     pub fn of(
         work: &Work,
-        (id, why, started_at): (JobId, PlanReason, UnixMillis),
+        (id, reason, started_at): (JobId, PlanReason, UnixMillis),
         state: &Manifest,
-        facts: JobFacts,
+        parameters: JobParameters,
         ranges: Vec<KeyRange>,
     ) -> Job {
         let Running { inputs, destination, .. } = work.running(id);
         Job {
             id,
-            why,
+            reason,
             planned_on: state.id,
             started_at,
             inputs,
             destination,
             drops: work.drops.clone(),
             moves: work.moves.iter().map(|table| table.id).collect(),
-            facts: JobFacts { cut_prefix_bytes: work.cut_prefix_bytes, ..facts },
+            parameters: JobParameters { cut_prefix_bytes: work.cut_prefix_bytes, ..parameters },
             ranges: ranges.into_iter().map(JobRange::open).collect(),
             cancelled: false,
         }
@@ -357,14 +357,14 @@ mod tests {
         let tables = vec![SstId(5)];
         Job {
             id: JobId(id),
-            why: PlanReason::Manual,
+            reason: PlanReason::Manual,
             planned_on: ManifestId(1),
             started_at: UnixMillis(1),
             inputs: vec![(Layer::Run(3), tables.clone())],
             destination: 0,
             drops: Vec::new(),
             moves: tables,
-            facts: JobFacts::default(),
+            parameters: JobParameters::default(),
             ranges: Vec::new(),
             cancelled: false,
         }

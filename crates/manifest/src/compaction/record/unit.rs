@@ -1,6 +1,6 @@
 //! Results of the units of a job (RFC 0046): their encoding, and where they fit.
 
-use super::{Compactions, Job, JobFacts, JobRange};
+use super::{Compactions, Job, JobParameters, JobRange};
 use crate::compaction::plan::PlanReason;
 use crate::compaction::work::KeyRange;
 use crate::layer::Layer;
@@ -63,7 +63,7 @@ impl FinishedUnit {
         let range = JobRange { outputs: self.tables.clone(), done: true, ..JobRange::open(whole) };
         let job = Job {
             id: job,
-            why: PlanReason::Manual,
+            reason: PlanReason::Manual,
             planned_on: ManifestId::NONE,
             started_at: UnixMillis(0),
             // The invariants require an input; the real inputs are in the record of the job.
@@ -71,7 +71,7 @@ impl FinishedUnit {
             destination: 0,
             drops: Vec::new(),
             moves: Vec::new(),
-            facts: JobFacts::default(),
+            parameters: JobParameters::default(),
             ranges: vec![range],
             cancelled: false,
         };

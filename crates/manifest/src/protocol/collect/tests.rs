@@ -1,5 +1,5 @@
 use super::*;
-use crate::compaction::record::{JobFacts, JobRange, RecordListing};
+use crate::compaction::record::{JobParameters, JobRange, RecordListing};
 use crate::compaction::{Compactions, Job, KeyRange, PlanReason};
 use crate::edit::{
     AdvanceHold, FinishCompaction, FlushL0, HoldFrom, InstallIngest, NewCheckpoint, RequestIngest,
@@ -46,14 +46,14 @@ impl World {
         };
         let job = Job {
             id: JobId(1),
-            why: PlanReason::Manual,
+            reason: PlanReason::Manual,
             planned_on: ManifestId(1),
             started_at: UnixMillis(1),
             inputs: vec![],
             destination: 0,
             drops: vec![],
             moves: vec![],
-            facts: JobFacts::default(),
+            parameters: JobParameters::default(),
             ranges: vec![range],
             cancelled: false,
         };
