@@ -55,11 +55,11 @@ async fn closed_cleanly(world: &World) {
 fn a_close_after_one_that_went_well_is_well() {
     tell(async |world| {
         let db = world.open(quiet()).await;
-        assert!(db.closed().is_none());
+        assert!(db.close_result().is_none());
         let (one, two) = futures::join!(db.close(), db.close());
         one.and(two).expect("a healthy store");
         db.close().await.expect("again");
-        assert!(matches!(db.closed(), Some(Ok(()))));
+        assert!(matches!(db.close_result(), Some(Ok(()))));
     });
 }
 
@@ -71,7 +71,7 @@ fn a_close_after_one_that_failed_tells_the_same() {
         put(&old, "a").wait(None).await.expect("a healthy store");
         let new = world.open(quiet()).await;
         let (one, two) = futures::join!(old.close(), old.close());
-        let told = [one, two, old.close().await, old.closed().expect("it has ended")];
+        let told = [one, two, old.close().await, old.close_result().expect("it has ended")];
         let told = told.map(|ended| ended.expect_err("it was fenced"));
         for error in &told {
             assert_eq!(error.kind(), ErrorKind::Fenced);

@@ -84,9 +84,9 @@ fn an_idle_writer_learns_that_it_is_fenced() {
         let db = world.writer(&world.near).await;
         world.put(&db, 0, 1).await;
         sim.sleep(Duration::from_secs(25)).await;
-        assert_eq!(idle.died().map(|error| error.kind()), Some(ErrorKind::Fenced));
+        assert_eq!(idle.failure().map(|error| error.kind()), Some(ErrorKind::Fenced));
         assert_eq!(idle.get(b"key").unwrap_err().kind(), ErrorKind::Fenced);
-        assert!(db.died().is_none());
+        assert!(db.failure().is_none());
     });
 }
 

@@ -103,7 +103,7 @@ impl Process {
             2 => self.read(history, rng),
             _ => drop(self.write(history, rng)),
         }
-        self.db.ended().is_none()
+        self.db.refusal().is_none()
     }
 
     /// A few batches, whose durability is waited for together.

@@ -68,7 +68,7 @@ impl Opened {
     /// The result of the close; `None` while the close has not ended. This does not need the
     /// runtime, so after the exit hook a handle that was closed successfully still reports success.
     pub(crate) fn closed(&self) -> Option<Result<()>> {
-        let ended = self.database.peek()?.closed()?;
+        let ended = self.database.peek()?.close_result()?;
         self.told.store(true, Ordering::Relaxed);
         Some(ended)
     }
@@ -152,7 +152,7 @@ impl Drop for Opened {
         let process = self.database.process();
         // The caller has no handle left to close before it opens the next one.
         if let Some(database) = self.database.peek() {
-            database.make_way();
+            database.allow_takeover();
         }
         let close = self.close_unasked(CloseReason::Forgotten);
         process.note_closing(process.handle().spawn(close));
@@ -206,7 +206,7 @@ impl Database {
             return "closed";
         }
         let Some(engine) = self.held().peek() else { return "of the process before a fork" };
-        match engine.ended().map(|why| why.kind()) {
+        match engine.refusal().map(|why| why.kind()) {
             None => "open",
             Some(ErrorKind::Closed) => "closed",
             Some(ErrorKind::Fenced) => "fenced",
@@ -261,7 +261,7 @@ impl Database {
     fn closed_by(&self, py: Python<'_>) -> Option<Py<PyAny>> {
         let held = self.held();
         let why = match held.get(py) {
-            Ok(engine) => engine.ended().map(|why| exception(py, &why)),
+            Ok(engine) => engine.refusal().map(|why| exception(py, &why)),
             Err(stale) => Some(stale),
         };
         why.map(|why| why.into_value(py).into_any())
@@ -320,7 +320,7 @@ impl Database {
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let engine = self.held().get(py)?;
         let (entries, error) = (engine.compaction_log(), engine.compaction_error());
-        let (gc_error, ended) = (engine.gc_error(), engine.died());
+        let (gc_error, ended) = (engine.gc_error(), engine.failure());
         let beside = StatsExtras { entries, error, gc_error, refresh_error: None, ended };
         stats::stats(py, &engine.stats(), &engine.latencies(), &beside)
     }

@@ -139,7 +139,7 @@ pub(crate) async fn open(
 impl SharedHandle {
     /// Whether the handle is still usable.
     fn is_alive(&self) -> bool {
-        self.opened.held().peek().is_some_and(|engine| engine.ended().is_none())
+        self.opened.held().peek().is_some_and(|engine| engine.refusal().is_none())
     }
 }
 

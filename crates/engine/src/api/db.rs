@@ -114,14 +114,14 @@ impl Database {
     /// The error with which calls are refused: Closed, Fenced, or the error that ended the writer.
     /// `None` while the handle is open.
     #[must_use]
-    pub fn ended(&self) -> Option<Error> {
+    pub fn refusal(&self) -> Option<Error> {
         self.writer().err()
     }
 
     /// The error that ended the handle without a close, for example Fenced. `None` while the handle
     /// is open, and after a close.
     #[must_use]
-    pub fn died(&self) -> Option<Error> {
+    pub fn failure(&self) -> Option<Error> {
         let dead = self.inner.writer.dead();
         dead.filter(|error| error.kind() != siltstone_base::ErrorKind::Closed)
     }
@@ -429,7 +429,7 @@ impl Database {
     #[must_use]
     pub fn compaction_error(&self) -> Option<Error> {
         match self.inner.writer.compactor.log.health() {
-            Health::Well => None,
+            Health::Healthy => None,
             Health::Fails(error) | Health::Fenced(error) => Some(error),
         }
     }
@@ -450,7 +450,7 @@ impl Database {
     /// Lets other openers take over the database before this handle is closed. A binding calls this
     /// for a handle that its program has dropped, and then closes it in the background. Either that
     /// close or the next opener ends the handle.
-    pub fn make_way(&self) {
+    pub fn allow_takeover(&self) {
         self.inner.writer.life.leave();
     }
 
@@ -469,7 +469,7 @@ impl Database {
 
     /// The result of [`Database::close`]; `None` while the close has not ended.
     #[must_use]
-    pub fn closed(&self) -> Option<Result<()>> {
+    pub fn close_result(&self) -> Option<Result<()>> {
         let ended = close::ended(&self.inner.writer)?;
         Some(ended.map_err(|error| error.during("close")))
     }

@@ -146,7 +146,7 @@ pub(crate) struct CompactionTotals {
 pub(crate) enum Health {
     /// The last run succeeded, or there was none.
     #[default]
-    Well,
+    Healthy,
     /// The last run failed and will be retried.
     Fails(Error),
     /// Another compactor has taken over. This one waits until the other releases the epoch or is
@@ -182,7 +182,7 @@ impl CompactionLog {
     /// Records the result of a run of the compactor.
     pub(crate) fn ran<T>(&self, ran: &Result<T, Error>) {
         let health = match ran {
-            Ok(_) => Health::Well,
+            Ok(_) => Health::Healthy,
             Err(error) if error.kind() == ErrorKind::Closed => return,
             Err(error) if error.kind() == ErrorKind::Fenced => Health::Fenced(error.clone()),
             // A plan of the caller that does not apply says nothing about the compactor.
@@ -192,7 +192,7 @@ impl CompactionLog {
             Err(error) => Health::Fails(error.clone()),
         };
         match &health {
-            Health::Well => {}
+            Health::Healthy => {}
             Health::Fails(error) => log::warn!(target: TARGET, "compaction failed: {error}"),
             Health::Fenced(error) => {
                 log::warn!(target: TARGET, "this process has stopped compacting: {error}");
@@ -213,7 +213,7 @@ impl CompactionLog {
         );
         let mut kept = self.kept.lock();
         kept.totals.takeovers += 1;
-        kept.health = Health::Well;
+        kept.health = Health::Healthy;
     }
 
     pub(crate) fn health(&self) -> Health {

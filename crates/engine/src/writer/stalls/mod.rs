@@ -187,7 +187,7 @@ impl Writer {
             );
         }
         match self.compactor.log.health() {
-            Health::Well => format!(
+            Health::Healthy => format!(
                 "compaction is slower than the writes: write slower, add another process \
                  (siltstone run-compactor), or raise {option}"
             ),
