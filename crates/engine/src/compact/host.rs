@@ -83,9 +83,9 @@ pub(crate) trait Host: Send + Sync {
     fn idle(&self, until: Option<Duration>) -> BoxFuture<'_, ()>;
     /// Called after the commit of a compaction for which a caller waits: reads of this process
     /// begin to use its tables.
-    fn take_up(&self) -> BoxFuture<'_, Result<()>>;
+    fn adopt_outputs(&self) -> BoxFuture<'_, Result<()>>;
     /// Receives an event.
-    fn tell(&self, event: CompactorEvent);
+    fn emit(&self, event: CompactorEvent);
 }
 
 impl<'h> dyn Host + 'h {

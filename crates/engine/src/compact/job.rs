@@ -117,7 +117,7 @@ impl JobWork<'_> {
             begun.entry = std::mem::take(&mut begun.entry).writing(outputs);
         }
         if let Some(entry) = begun.end(&ended.clone().and_then(JobEnd::committed)) {
-            host.tell(CompactorEvent::Compacted(entry));
+            host.emit(CompactorEvent::Compacted(entry));
         }
         ended
     }

@@ -380,7 +380,7 @@ async fn once_by_hand(host: &Arc<dyn Host>, wanted: &CompactionRequest) -> Resul
     };
     host.nudge();
     if ended.is_ok() {
-        host.take_up().await?;
+        host.adopt_outputs().await?;
     }
     ended
 }

@@ -347,11 +347,11 @@ impl Host for Process {
     }
 
     /// This process has no reads.
-    fn take_up(&self) -> BoxFuture<'_, Result<()>> {
+    fn adopt_outputs(&self) -> BoxFuture<'_, Result<()>> {
         Box::pin(async { Ok(()) })
     }
 
-    fn tell(&self, event: CompactorEvent) {
+    fn emit(&self, event: CompactorEvent) {
         event.log();
         (self.listener)(event);
     }

@@ -55,7 +55,7 @@ pub(crate) async fn run(host: &Arc<dyn Host>) -> Result<()> {
             continue;
         }
         if host.check_open().is_ok() {
-            host.tell(CompactorEvent::Trouble(error));
+            host.emit(CompactorEvent::Trouble(error));
         }
         rest(host, pause).await;
         pause = (pause * 2).min(LONGEST_PAUSE);

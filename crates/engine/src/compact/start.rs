@@ -133,7 +133,7 @@ impl<'h> Starter<'h> {
             let edit = work.finish(epoch, (job, state.id), Vec::new(), retire(&record, state));
             let ended = commit(host, edit).await.and_then(|done| done.map_err(Error::from));
             if let Some(entry) = begun.end(&ended) {
-                host.tell(CompactorEvent::Compacted(entry));
+                host.emit(CompactorEvent::Compacted(entry));
             }
             return ended.map(|()| PlanStart::Committed);
         }

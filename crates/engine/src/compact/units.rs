@@ -261,7 +261,7 @@ async fn lives(host: &Arc<dyn Host>, work: &PlanWork) -> Result<()> {
             // The job has ended.
             Ok(Err(ChangeRefusal::NoSuchJob { .. })) => return Ok(()),
             Ok(Err(refusal)) => return Err(refusal.into()),
-            Err(error) => host.tell(CompactorEvent::Trouble(error)),
+            Err(error) => host.emit(CompactorEvent::Trouble(error)),
         }
     }
 }

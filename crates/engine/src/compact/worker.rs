@@ -47,7 +47,7 @@ async fn direct(
         let found = match look(process, &mut watch, &here).await {
             Ok(found) => found,
             Err(error) if error.kind().may_pass() => {
-                process.tell(CompactorEvent::Trouble(error));
+                process.emit(CompactorEvent::Trouble(error));
                 Vec::new()
             }
             Err(error) => return Err(error),
@@ -61,7 +61,7 @@ async fn direct(
                 Ok(Some(layers)) => layers,
                 Ok(None) => continue,
                 Err(error) if error.kind().may_pass() => {
-                    process.tell(CompactorEvent::Trouble(error));
+                    process.emit(CompactorEvent::Trouble(error));
                     break;
                 }
                 Err(error) => return Err(error),
@@ -83,7 +83,7 @@ async fn direct(
             Err(error) => {
                 // The claim stays until other workers see it as stalled, or this one claims the
                 // range again.
-                process.tell(CompactorEvent::Trouble(error));
+                process.emit(CompactorEvent::Trouble(error));
                 process.rests(process.next_pause(false)).await;
             }
         }
@@ -156,7 +156,7 @@ async fn merge(
         Ok(RangeEnding::Done) => {
             let took = env.clock.monotonic().saturating_sub(since);
             let (job, range) = (place.0.to_string(), place.1);
-            process.tell(CompactorEvent::Merged(RangeMerged { job, range, took }));
+            process.emit(CompactorEvent::Merged(RangeMerged { job, range, took }));
         }
         // Missing inputs belonged to a job that ended meanwhile without this process knowing yet,
         // or the database was destroyed.

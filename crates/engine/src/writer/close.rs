@@ -91,7 +91,8 @@ fn stays_in_log(writer: &Writer, tail: &Tail) -> bool {
     let most = writer.options.compaction.l0_max_ssts;
     let left = writer.pressure.l0_layers_left() as u64;
     let tree = writer.tree();
-    let waits = !tree.frozen.is_empty() || !tree.queued().is_empty() || writer.large.has_left();
+    let waits =
+        !tree.frozen.is_empty() || !tree.queued().is_empty() || writer.large.has_unreleased();
     let most_bytes = MOST_BYTES_LEFT.min(writer.options.l0_sst_size_bytes / SHARE_LEFT);
     writer.options.writes.wal_enabled
         && left * 2 <= most

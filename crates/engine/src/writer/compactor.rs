@@ -67,12 +67,12 @@ impl Host for Writer {
         })
     }
 
-    /// Immediately, instead of with the next flush.
-    fn take_up(&self) -> BoxFuture<'_, Result<()>> {
+    /// Commits the new pins immediately, instead of with the next flush.
+    fn adopt_outputs(&self) -> BoxFuture<'_, Result<()>> {
         Box::pin(self.commit_pins())
     }
 
-    fn tell(&self, _: CompactorEvent) {}
+    fn emit(&self, _: CompactorEvent) {}
 }
 
 /// The compactor task of the writer's process.

@@ -216,7 +216,7 @@ impl Flusher {
         let edit = self.edit(flushed_seq, &ingests);
         let gone = edit.let_go.clone();
         let levels = self.writer.commit_pinned(&mut pins, edit).await?;
-        self.writer.large.are_gone(&gone);
+        self.writer.large.mark_released(&gone);
         for built in self.plans.iter().filter_map(|plan| plan.built.as_ref()) {
             self.writer.flushes.add(built.object_bytes);
         }
@@ -237,7 +237,10 @@ impl Flusher {
         let writer = &self.writer;
         let newest = writer.manifests.newest_known();
         let flushed = newest.flushed_seq;
-        if !writer.large.has_left() || writer.dead().is_some() || !writer.log.is_flushed(flushed) {
+        if !writer.large.has_unreleased()
+            || writer.dead().is_some()
+            || !writer.log.is_flushed(flushed)
+        {
             return;
         }
         let point = writer.log.replay_point(flushed).unwrap_or_default();

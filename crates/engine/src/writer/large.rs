@@ -62,7 +62,7 @@ impl LargeBatches {
     }
 
     /// Whether there are names to release.
-    pub(crate) fn has_left(&self) -> bool {
+    pub(crate) fn has_unreleased(&self) -> bool {
         !self.failed.lock().is_empty() || !self.left.lock().is_empty()
     }
 
@@ -72,14 +72,14 @@ impl LargeBatches {
     }
 
     /// Records that a commit has released these names.
-    pub(crate) fn are_gone(&self, gone: &[SstId]) {
+    pub(crate) fn mark_released(&self, gone: &[SstId]) {
         self.failed.lock().retain(|name| !gone.contains(name));
         self.left.lock().retain(|name| !gone.contains(name));
     }
 }
 
-/// Names that are being reserved or used. If they are dropped before [`PendingNames::arrive`], they
-/// count as names of a failed batch.
+/// Names that are being reserved or used. If they are dropped before [`PendingNames::into_names`],
+/// they count as names of a failed batch.
 struct PendingNames {
     names: Vec<SstId>,
     of: Arc<Writer>,
@@ -87,7 +87,7 @@ struct PendingNames {
 
 impl PendingNames {
     /// Takes the names out: they are reserved, or their batch has succeeded.
-    fn arrive(mut self) -> Vec<SstId> {
+    fn into_names(mut self) -> Vec<SstId> {
         std::mem::take(&mut self.names)
     }
 }
@@ -145,7 +145,7 @@ impl Writer {
         let table = self.upload_batch(name, bytes).await?;
         let size = table.object_bytes;
         let seq = self.accept_table(table, bytes)?;
-        drop(used.arrive());
+        drop(used.into_names());
         self.large.count.fetch_add(1, Ordering::Relaxed);
         self.large.bytes.fetch_add(size, Ordering::Relaxed);
         Ok(self.commit_at(seq))
@@ -161,10 +161,10 @@ impl Writer {
             let under_way = PendingNames { names: names.clone(), of: Arc::clone(&writer) };
             let reserve = ReserveBatch { epoch: writer.epoch, names, let_go: let_go.clone() };
             writer.manifests.commit(Edit::ReserveBatch(reserve)).await?;
-            writer.large.are_gone(&let_go);
+            writer.large.mark_released(&let_go);
             Ok(under_way)
         };
-        self.apart(reserve).await.map(PendingNames::arrive)
+        self.apart(reserve).await.map(PendingNames::into_names)
     }
 
     /// Uploads the rows as a table with one entry per key. A repeated upload has the same bytes.
