@@ -200,14 +200,14 @@ def test_large_answers_of_a_table_come_in_pieces(monkeypatch, url) -> None:
         assert text is not None
     import pickle  # noqa: PLC0415
 
-    from siltstone.spark._columns import like_sparks, text_of  # noqa: PLC0415
+    from siltstone.spark._columns import spark_fields, text_of  # noqa: PLC0415
 
     asked = [*range(2990, 3010), None, *range(1000)]
     batch = pa.record_batch({"k": pa.array(asked, pa.int64())})
     with siltstone.open_reader(url) as reader:
         schema = text_of(reader)
         assert schema is not None
-        found = (like_sparks(schema, ["v"], True), ["v"])
+        found = (spark_fields(schema, ["v"], True), ["v"])
         answers = list(
             _tasks.look_up_rows(iter([batch]), pickle.dumps(reader), schema, ["k"], found, True)
         )

@@ -16,7 +16,7 @@ from siltstone import changes as feed
 from siltstone._open import StoreOptionsSource, Url, _reader_arguments
 from siltstone.exceptions import Invalid, Unsupported
 from siltstone.spark._arguments import check_session
-from siltstone.spark._columns import decoded, like_sparks, schema_of, spread, struct_of
+from siltstone.spark._columns import decoded, scatter, schema_of, spark_fields, struct_of
 from siltstone.spark._estimates import UNKNOWN, numbers
 from siltstone.spark._jobs import task
 from siltstone.spark._matching import table_at
@@ -109,7 +109,7 @@ def columns_of(table: str | None) -> StructType | str:
         return COLUMNS
     from pyspark.sql import types  # noqa: PLC0415 - the package does without pyspark
 
-    fields = like_sparks(table, None, nullable=True)
+    fields = spark_fields(table, None, nullable=True)
     taken = [name for name in fields.names if name.casefold() in BESIDE]
     if taken:
         raise Invalid(
@@ -141,7 +141,7 @@ def batches(following: Iterator[ArrowArray], table: str | None) -> Iterator[pa.R
 
 def _rows(batch: pa.RecordBatch, table: str) -> pa.RecordBatch:
     """Changes with the columns of a table."""
-    fields = like_sparks(table, None, nullable=True)
+    fields = spark_fields(table, None, nullable=True)
     kinds = batch.column("kind").cast(pa.string())
     if pc.any(pc.equal(kinds, "merge"), min_count=0).as_py():
         raise Unsupported(
@@ -151,7 +151,7 @@ def _rows(batch: pa.RecordBatch, table: str) -> pa.RecordBatch:
     ranged = pc.equal(kinds, "delete_range")
     rows = decoded(_decoded(batch.filter(pc.invert(ranged)), table), fields)
     has_rows = pc.invert(ranged)
-    columns = [spread(column, has_rows) for column in rows.columns]
+    columns = [scatter(column, has_rows) for column in rows.columns]
     of_change = {
         field.name: batch.column(field.name).cast(field.type)
         for field in SCHEMA

@@ -31,26 +31,26 @@ __all__ = [
     "COLUMNS",
     "arrow_fields",
     "arrow_type",
-    "asked",
     "bytes_of",
     "case_sensitivity",
     "cast",
     "castable",
     "decoded",
+    "encode_keys",
+    "encode_possible_keys",
     "encoded",
     "explained_absence",
     "folded",
-    "like_sparks",
+    "lookup_keys",
     "match",
-    "packed",
-    "packed_if_possible",
     "resolving_as",
+    "scatter",
     "schema_of",
     "schema_text",
+    "spark_fields",
     "spark_type",
     "spark_types",
     "spelled_where",
-    "spread",
     "struct_of",
     "text_of",
     "value_of",
@@ -350,7 +350,7 @@ def _moment(spoken: str, kind: pa.DataType) -> datetime:
     return moment
 
 
-def like_sparks(text: str, names: Sequence[str] | None, nullable: bool = False) -> pa.Schema:
+def spark_fields(text: str, names: Sequence[str] | None, nullable: bool = False) -> pa.Schema:
     """The fields that batches for Spark have.
 
     :param names: the columns, in this order; None: all.
@@ -374,7 +374,7 @@ def _spark_field(fields: pa.Schema, name: str, nullable: bool) -> pa.Field:
 
 
 def struct_of(fields: pa.Schema, names: Sequence[str] | None = None) -> StructType:
-    """Fields of `like_sparks` as Spark's schema.
+    """Fields of `spark_fields` as Spark's schema.
 
     :param names: their names in Spark; None: the same.
     """
@@ -471,7 +471,7 @@ def encoded(text: str, batch: pa.RecordBatch) -> tuple[pa.Array, pa.Array]:
     return pa.array(keys), pa.array(values)
 
 
-def packed(text: str, arrays: Sequence[pa.Array]) -> pa.Array:
+def encode_keys(text: str, arrays: Sequence[pa.Array]) -> pa.Array:
     """The keys of rows, from one array for each column of the key.
 
     :raises Invalid: a null in a column without nulls; a number out of range.
@@ -482,7 +482,7 @@ def packed(text: str, arrays: Sequence[pa.Array]) -> pa.Array:
     return pa.array(schema.encode_key(pa.RecordBatch.from_arrays(typed, names=schema.key)))
 
 
-def asked(text: str, arrays: Sequence[pa.Array]) -> tuple[pa.Array, pa.Array | None]:
+def lookup_keys(text: str, arrays: Sequence[pa.Array]) -> tuple[pa.Array, pa.Array | None]:
     """The keys to look up, and which rows have one; None: all. A row with a null in a key column
     without nulls has none, and neither has a row with a value that its key column cannot hold.
     """
@@ -494,15 +494,15 @@ def asked(text: str, arrays: Sequence[pa.Array]) -> tuple[pa.Array, pa.Array | N
             kept = there if kept is None else pc.and_(kept, there)
     if kept is not None:
         arrays = [array.filter(kept) for array in arrays]
-    keys, fit = packed_if_possible(text, arrays)
+    keys, fit = encode_possible_keys(text, arrays)
     if fit is not None:
-        kept = fit if kept is None else spread(fit, kept).fill_null(False)
+        kept = fit if kept is None else scatter(fit, kept).fill_null(False)
     return keys, kept
 
 
-def packed_if_possible(text: str, arrays: Sequence[pa.Array]) -> tuple[pa.Array, pa.Array | None]:
-    """As `packed`, without the rows whose key cannot exist: it is too long, or the key's column
-    cannot hold a value. The second array is which rows have a key; None: all.
+def encode_possible_keys(text: str, arrays: Sequence[pa.Array]) -> tuple[pa.Array, pa.Array | None]:
+    """As `encode_keys`, without the rows whose key cannot exist: it is too long, or the key's
+    column cannot hold a value. The second array is which rows have a key; None: all.
 
     :raises Invalid: a null in a column without nulls.
     """
@@ -521,14 +521,14 @@ def packed_if_possible(text: str, arrays: Sequence[pa.Array]) -> tuple[pa.Array,
     while True:
         some = arrays if fit is None else [array.filter(fit) for array in arrays]
         try:
-            return packed(text, some), fit
+            return encode_keys(text, some), fit
         except Invalid as error:
             # The encoding of values below the limit can be above it.
             if not {"row", "bytes"} <= set(error.context):
                 raise
             there = range(len(some[0]))
             without = pa.array([row != int(error.context["row"]) for row in there])
-            fit = without if fit is None else spread(without, fit).fill_null(False)
+            fit = without if fit is None else scatter(without, fit).fill_null(False)
 
 
 def within_length(keys: pa.Array) -> pa.Array | None:
@@ -542,15 +542,15 @@ def within_length(keys: pa.Array) -> pa.Array | None:
     return pc.and_(pc.greater(lengths, 0), pc.less_equal(lengths, KEY_BYTES))
 
 
-def spread(array: pa.Array, kept: pa.Array) -> pa.Array:
+def scatter(array: pa.Array, kept: pa.Array) -> pa.Array:
     """An array as long as `kept`: the next value of `array` where it is true, else null."""
     place = pc.subtract(pc.cumulative_sum(kept.cast(pa.int64())), 1)
     return array.take(pc.if_else(kept, place, pa.scalar(None, pa.int64())))
 
 
 def decoded(batch: pa.RecordBatch, fields: pa.Schema) -> pa.RecordBatch:
-    """Rows of a table as a batch of exactly `fields`, which are those of `like_sparks` in the order
-    of the batch's columns."""
+    """Rows of a table as a batch of exactly `fields`, which are those of `spark_fields` in the
+    order of the batch's columns."""
     pairs = zip(batch.columns, fields, strict=True)
     arrays = [cast(column, field.type, field.name) for column, field in pairs]
     return pa.RecordBatch.from_arrays(arrays, schema=fields)

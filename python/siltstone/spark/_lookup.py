@@ -21,10 +21,10 @@ from siltstone.spark._arguments import check_frame
 from siltstone.spark._columns import (
     COLUMNS,
     folded,
-    like_sparks,
     match,
     resolving_as,
     schema_of,
+    spark_fields,
     struct_of,
     text_of,
 )
@@ -211,7 +211,7 @@ def _chosen(
     if select is None:
         known = schema.key[:leading]
         select = [name for name in schema.names if name not in known] or schema.key
-    fields = like_sparks(table, list(select) if isinstance(select, Mapping) else select, True)
+    fields = spark_fields(table, list(select) if isinstance(select, Mapping) else select, True)
     return fields, list(select.values()) if isinstance(select, Mapping) else fields.names
 
 

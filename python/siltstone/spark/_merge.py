@@ -26,8 +26,8 @@ from siltstone.spark._columns import (
     INSTANT,
     arrow_fields,
     cast,
+    encode_keys,
     match,
-    packed,
     resolving_as,
     schema_of,
 )
@@ -342,7 +342,7 @@ def _keys(batch: pa.RecordBatch, merging: _Merging) -> pa.Array:
     """
     if merging.table is not None:
         names = schema_of(merging.table).key
-        return packed(merging.table, [batch.column(name) for name in names])
+        return encode_keys(merging.table, [batch.column(name) for name in names])
     keys = batch.column("key")
     if keys.null_count:
         raise Invalid("the key column has nulls, and a null is no key: filter them out before")

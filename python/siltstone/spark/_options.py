@@ -14,12 +14,12 @@ from siltstone.spark._ranges import Range
 __all__ = [
     "CREATE_VIEW",
     "byte_count",
+    "duration",
     "flag",
     "key_of",
     "number",
+    "parse_options",
     "range_between",
-    "span",
-    "understood",
 ]
 
 CREATE_VIEW = (
@@ -31,7 +31,7 @@ TABLE_PROPERTIES = ("owner", "location", "provider", "external", "is_managed_loc
 """Properties of a catalog table. Spark passes them as options to the source of such a table."""
 
 
-def understood(
+def parse_options(
     options: Mapping[str, str], known: Mapping[str, str], what: str, passed_over: Sequence[str] = ()
 ) -> dict[str, str]:
     """The options by the names of `known`. Spark has converted the names to lower case.
@@ -91,7 +91,7 @@ def byte_count(asked: Mapping[str, str], name: str) -> int | None:
     return None if text is None else size_of(text, name, 1)
 
 
-def span(asked: Mapping[str, str], name: str) -> float | None:
+def duration(asked: Mapping[str, str], name: str) -> float | None:
     """An option that is a duration above 0, in seconds; None if it is not given.
 
     :raises Invalid: another value.

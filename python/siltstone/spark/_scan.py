@@ -20,9 +20,9 @@ from siltstone.spark._bounds import key_range
 from siltstone.spark._columns import (
     COLUMNS,
     arrow_fields,
-    like_sparks,
     match,
     resolving_as,
+    spark_fields,
     struct_of,
     text_of,
 )
@@ -240,7 +240,7 @@ def fields_of(table: str | None, columns: Sequence[str] | None) -> pa.Schema:
     :raises Invalid: there is no such column. :raises Unsupported: Spark cannot hold one.
     """
     if table is not None:
-        return like_sparks(table, columns)
+        return spark_fields(table, columns)
     return pa.schema([pa.field(name, pa.binary()) for name in _columns(columns)])
 
 

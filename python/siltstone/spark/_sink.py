@@ -46,11 +46,11 @@ from siltstone.spark._matching import (
 from siltstone.spark._options import (
     CREATE_VIEW,
     byte_count,
+    duration,
     flag,
     number,
+    parse_options,
     range_between,
-    span,
-    understood,
 )
 from siltstone.spark._staging import Staged, Staging, staged
 
@@ -176,7 +176,7 @@ def sink_of(
     :raises Invalid: an unknown option or value; columns that do not match.
     :raises Conflict: there is a database, and the save mode is "errorifexists".
     """
-    given = understood(options, OPTIONS, "a frame is written", RESERVED_OPTIONS)
+    given = parse_options(options, OPTIONS, "a frame is written", RESERVED_OPTIONS)
     if "path" not in given:
         raise Invalid(
             f'no database is named: .save("s3://bucket/db"), or option("path", …). {CREATE_VIEW}'
@@ -190,7 +190,7 @@ def sink_of(
     duplicates = duplicates_of(given.get("duplicates"), layout)
     version = number(given, "txnVersion", least=0)
     size = byte_count(given, "targetSstBytes")
-    timeout = span(given, "timeout") or PATIENCE.total_seconds()
+    timeout = duration(given, "timeout") or PATIENCE.total_seconds()
     take_over = flag(given, "takeOver") or None
     bounded = {"replaceStart", "replaceEnd"} & set(given)
     if overwrite and bounded:

@@ -26,16 +26,16 @@ from siltstone.spark._columns import (
     COLUMNS,
     case_sensitivity,
     explained_absence,
-    like_sparks,
     match,
     schema_text,
+    spark_fields,
     spark_type,
     struct_of,
     text_of,
 )
 from siltstone.spark._history import Place, at_time, at_version
 from siltstone.spark._matching import table_at
-from siltstone.spark._options import flag, key_of, number, range_between, span, understood
+from siltstone.spark._options import duration, flag, key_of, number, parse_options, range_between
 from siltstone.spark._pins import SMALL, pin
 from siltstone.spark._ranges import Range
 from siltstone.spark._scan import fields_of, split
@@ -143,7 +143,7 @@ def _fields(table: str, schema: StructType) -> pa.Schema:
     """
     fields = []
     for field in schema.fields:
-        ours = like_sparks(table, [field.name]).field(0)
+        ours = spark_fields(table, [field.name]).field(0)
         wanted = spark_type(table, ours.name)
         if field.dataType.simpleString() != wanted:
             raise Invalid(
@@ -199,7 +199,7 @@ def planned_if_there(options: Mapping[str, str]) -> Planned | None:
 
 def _has_database(options: Mapping[str, str]) -> bool:
     """Whether there is a database at the path of the options."""
-    given = understood(options, OPTIONS, "a frame is read", WRITE_OPTIONS)
+    given = parse_options(options, OPTIONS, "a frame is read", WRITE_OPTIONS)
     try:
         schema_text(given["path"], given.get("storeOptions"))
     except NotFound:
@@ -214,7 +214,7 @@ def planned(options: Mapping[str, str]) -> Planned | None:
     :raises Invalid: an unknown option or value.
     :raises NotFound, Expired, Denied, Unavailable, Corruption: as `siltstone.open_reader`.
     """
-    asked = understood(options, OPTIONS, "a frame is read", WRITE_OPTIONS)
+    asked = parse_options(options, OPTIONS, "a frame is read", WRITE_OPTIONS)
     if "path" not in asked:
         return None
     url, provider = asked["path"], asked.get("storeOptions")
@@ -233,7 +233,7 @@ def planned(options: Mapping[str, str]) -> Planned | None:
             "is read by start and end, or by siltstone.spark.scan(spark, url, where={…})"
         )
     count = number(asked, "numPartitions", most=MOST_TASKS)
-    lifetime = span(asked, "checkpointLifetime") or LIFETIME
+    lifetime = duration(asked, "checkpointLifetime") or LIFETIME
     with explained_absence():
         at, refreshed = _state(asked, lifetime)
         opened = siltstone.open_reader(url, **at, options=SMALL, store_options=provider)

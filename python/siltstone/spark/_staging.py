@@ -23,11 +23,11 @@ from siltstone import ingest
 from siltstone.exceptions import Invalid
 from siltstone.spark._columns import (
     INSTANT,
+    encode_keys,
+    encode_possible_keys,
     encoded,
-    packed,
-    packed_if_possible,
+    scatter,
     schema_of,
-    spread,
     within_length,
 )
 
@@ -289,11 +289,11 @@ def _rows(batch: pa.RecordBatch, staging: Staging, schema: str) -> tuple[pa.Arra
     # A delete needs only the key. Its other columns may be null.
     arrays = [batch.column(name) for name in schema_of(schema).key]
     if goes is None:
-        keys, _ = packed_if_possible(schema, arrays)
+        keys, _ = encode_possible_keys(schema, arrays)
         return keys, pa.nulls(len(keys), pa.binary())
-    keys = packed(schema, arrays)
+    keys = encode_keys(schema, arrays)
     stays = pc.invert(goes)
-    return keys, spread(encoded(schema, batch.filter(stays))[1], stays)
+    return keys, scatter(encoded(schema, batch.filter(stays))[1], stays)
 
 
 def _operations(operations: pa.Array, name: str) -> tuple[pa.Array, pa.Array]:

@@ -23,7 +23,7 @@ from siltstone.spark._offsets import (
     snapshot_of,
     snapshot_ranges,
 )
-from siltstone.spark._options import byte_count, flag, number, span, understood
+from siltstone.spark._options import byte_count, duration, flag, number, parse_options
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming import datasource as limits
@@ -91,7 +91,7 @@ def followed(options: Mapping[str, str]) -> Followed:
 
     :raises Invalid: an unknown option or value.
     """
-    asked = understood(options, OPTIONS, "a stream is read")
+    asked = parse_options(options, OPTIONS, "a stream is read")
     if "path" not in asked:
         raise Invalid('no database is named: .load("s3://bucket/db"), or option("path", …)')
     fail = asked.get("failOnDataLoss", "true").casefold()
@@ -101,7 +101,7 @@ def followed(options: Mapping[str, str]) -> Followed:
         asked["path"],
         asked.get("startingAt", "latest"),
         asked.get("consumer"),
-        span(asked, "consumerLifetime") or DAY,
+        duration(asked, "consumerLifetime") or DAY,
         number(asked, "maxRowsPerTrigger"),
         byte_count(asked, "maxBytesPerTrigger"),
         fail == "false",

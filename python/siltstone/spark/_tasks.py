@@ -20,13 +20,13 @@ from siltstone.spark._bounds import bounds
 from siltstone.spark._columns import (
     COLUMNS,
     arrow_fields,
-    asked,
     cast,
     castable,
     decoded,
+    lookup_keys,
     match,
+    scatter,
     schema_of,
-    spread,
     within_length,
 )
 from siltstone.spark._ranges import Range
@@ -244,7 +244,7 @@ def rows_found(
 
     :param key: an array for each column of the key.
     """
-    keys, kept = asked(table, key)
+    keys, kept = lookup_keys(table, key)
     return _decoded(table, keys, kept, pa.array(reader.get_many(keys)), fields)
 
 
@@ -256,7 +256,7 @@ def _decoded(
     columns = decoded(batch, fields).columns
     if kept is None:
         return columns, there
-    return [spread(column, kept) for column in columns], spread(there, kept).fill_null(False)
+    return [scatter(column, kept) for column in columns], scatter(there, kept).fill_null(False)
 
 
 def look_up_rows(
@@ -275,7 +275,7 @@ def look_up_rows(
     open_reader, most = reader_of(reader), [FIRST_ROWS]
 
     def keys_of(rows: pa.RecordBatch) -> tuple[pa.Array, pa.Array | None]:
-        return asked(table, [rows.column(name) for name in key])
+        return lookup_keys(table, [rows.column(name) for name in key])
 
     for batch in batches:
         cut = pieces(batch, lambda rows: pa.array(open_reader.get_many(keys_of(rows)[0])), most)
