@@ -15,10 +15,6 @@ mod around;
 mod errors;
 mod files;
 mod folder;
-#[cfg(test)]
-mod gone;
-#[cfg(test)]
-mod in_use;
 pub(crate) mod lone_file;
 mod lone_reader;
 mod map;

@@ -1,5 +1,8 @@
 //! Tests the order of file operations, their failures, and the remains of a killed process.
 
+mod in_use;
+mod removed_folder;
+
 use super::files::{Detail, Files, FolderEntry, Locked, OpenFolder, Staged, SystemFiles};
 use super::*;
 use crate::env::{Clock, Random, Spawn};

@@ -1,8 +1,6 @@
 //! Tests the removal of a database's folder while it is open (rule E2).
 
-use super::tests::{Scene, TABLE, WAL, effects, scene};
 use super::*;
-use siltstone_base::{ErrorKind, WalId};
 use std::path::PathBuf;
 
 impl Scene {

@@ -1,6 +1,5 @@
 //! Tests which files stay open, and for how long: until the last handle ends.
 
-use super::tests::{TABLE, WAL, scene};
 use super::*;
 
 #[test]
@@ -39,7 +38,7 @@ fn an_untrusted_mark_stays_known() {
     let in_use = scene.store.begin_use();
     scene.put(WAL, b"one");
     scene.recorder.fail("sync-folder", io::ErrorKind::StorageFull);
-    let next = ObjectName::Wal(siltstone_base::WalId(2));
+    let next = ObjectName::Wal(WalId(2));
     assert!(matches!(scene.put(next, b"two"), PutAnswer::Ambiguous(_)));
     drop(in_use);
     assert!(scene.get(next).is_err());
