@@ -30,7 +30,7 @@ from siltstone.aio._changes import Changes
 from siltstone.aio._export import export, import_
 from siltstone.aio._handles import Database, Reader, Snapshot, Transaction
 from siltstone.aio._open import clone, destroy, open, open_reader
-from siltstone.aio._pending_handle import Opening
+from siltstone.aio._opening import Opening
 from siltstone.aio._scan import RecordBatches, Scan
 from siltstone.aio._transaction_retry import retry
 

@@ -18,7 +18,7 @@ from siltstone._native import AsyncCommit as Commit
 from siltstone._native import Pending
 from siltstone.aio._batch import WriteBatch
 from siltstone.aio._changes import Changes
-from siltstone.aio._pending_handle import Opening
+from siltstone.aio._opening import Opening
 from siltstone.aio._reads import _Reads, _Warms, opened
 from siltstone.aio._table import Table
 from siltstone.aio._worker_thread import in_thread

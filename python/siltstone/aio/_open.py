@@ -20,7 +20,7 @@ from siltstone._open import (
     hidden,
 )
 from siltstone.aio._handles import Database, Reader
-from siltstone.aio._pending_handle import Opening
+from siltstone.aio._opening import Opening
 from siltstone.merging import MergeOperatorSource, described
 from siltstone.options import Options, named_options
 
