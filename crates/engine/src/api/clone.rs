@@ -13,7 +13,7 @@ use crate::manifests::missing::no_database;
 use crate::manifests::new_database;
 use crate::manifests::objects::Objects;
 use crate::options::Options;
-use crate::tables::of_log::{TableTarget, TakenLog, spans_of_log, tables_of_log};
+use crate::tables::log_to_tables::{TableTarget, TakenLog, spans_of_log, tables_of_log};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 pub use parent::CloneParent;

@@ -19,7 +19,7 @@ use crate::manifests::new_database;
 use crate::manifests::objects::{Left, Objects};
 use crate::options::Options;
 use crate::tables::listed::ListedTables;
-use crate::tables::of_log::{TableTarget, TablesOfLog, tables_of_log};
+use crate::tables::log_to_tables::{TableTarget, TablesOfLog, tables_of_log};
 use copy::Copier;
 use futures::FutureExt;
 use futures::future::{BoxFuture, Either, select};

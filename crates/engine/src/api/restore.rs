@@ -8,7 +8,7 @@ use crate::manifests::missing::check_writable;
 use crate::manifests::objects::Objects;
 use crate::options::Options;
 use crate::tables::listed::check_tables_of;
-use crate::tables::of_log::{TableTarget, TablesOfLog, TakenLog, tables_of_log};
+use crate::tables::log_to_tables::{TableTarget, TablesOfLog, TakenLog, tables_of_log};
 use crate::writer::flush::new_names;
 use crate::writer::opening::Opening;
 use futures::FutureExt;

@@ -15,7 +15,7 @@ use crate::options::Options;
 use crate::read::queue::{IngestQueue, QueuedIngest};
 use crate::read::settings::check_settings;
 use crate::read::tree::{Levels, Tree};
-use crate::tables::of_log::TakenLog;
+use crate::tables::log_to_tables::TakenLog;
 use crate::wal::readahead::WalReadahead;
 use siltstone_base::{
     AttemptId, CheckpointId, DatabaseId, Error, ErrorKind, ManifestId, ObjectName, Result, Seq,

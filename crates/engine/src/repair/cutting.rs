@@ -5,7 +5,7 @@ use super::report::RepairReport;
 use crate::manifests::client::commit_alone;
 use crate::manifests::objects::Objects;
 use crate::options::Options;
-use crate::tables::of_log::{TableTarget, TablesOfLog, TakenLog, tables_of_log};
+use crate::tables::log_to_tables::{TableTarget, TablesOfLog, TakenLog, tables_of_log};
 use crate::writer::flush::new_names;
 use crate::writer::opening::Opening;
 use siltstone_base::{

@@ -7,7 +7,7 @@
 use super::life::Phase;
 use super::state::Writer;
 use crate::read::queue::QueuedIngest;
-use crate::tables::of_memtable::TableInProgress;
+use crate::tables::flush::TableInProgress;
 use siltstone_base::{
     AttemptId, Envelope, ObjectId, ObjectKind, ObjectName, Result, Seq, SstDescriptor, SstId,
     UnixMillis,

@@ -8,7 +8,7 @@ use crate::follower::at_checkpoint::{pinned_manifest, pinned_to_take};
 use crate::manifests::client::{commit_alone, look, newest};
 use crate::manifests::missing::{check_lives, no_database};
 use crate::manifests::objects::Objects;
-use crate::tables::of_log::TakenLog;
+use crate::tables::log_to_tables::TakenLog;
 use crate::wal::walk::walk;
 use siltstone_base::{CheckpointId, DatabaseId, Error, ErrorKind, Result, UnixMillis};
 use siltstone_manifest::clone::named_within;

@@ -7,7 +7,7 @@
 //! ```
 //! Rows keep the sequence numbers that they had in the log.
 
-use super::of_memtable::TableInProgress;
+use super::flush::TableInProgress;
 use crate::manifests::objects::Objects;
 use crate::options::Options;
 use crate::wal::replay::{ingest_of, insert_rows, last_ingest, layers_of};
