@@ -15,6 +15,10 @@
     reason = "a test stops at what it did not expect"
 )]
 
+#[path = "support/one_row.rs"]
+mod one_row;
+
+use one_row::one_row;
 use siltstone_base::sst::SstLocation;
 use siltstone_base::{
     CheckpointId, DatabaseId, RequestId, Seq, SstDescriptor, SstId, TimelineId, UnixMillis,
@@ -152,30 +156,6 @@ struct World {
     rewritten: bool,
 }
 
-fn table(id: u128, location: SstLocation, first: &'static [u8]) -> SstDescriptor {
-    SstDescriptor {
-        id: SstId(id),
-        location,
-        job: None,
-        object_bytes: 100,
-        checksum: 1,
-        tail_offset: 50,
-        first_key: first.into(),
-        last_key: first.into(),
-        visible_start: None,
-        visible_end: None,
-        seq_override: None,
-        entries: 1,
-        tombstones: 0,
-        min_seq: Seq(1),
-        max_seq: Seq(1),
-        min_expiry: None,
-        max_expiry: None,
-        range_deletes: None,
-        sum: None,
-    }
-}
-
 fn database(id: DatabaseId, tables: Vec<SstDescriptor>) -> Manifest {
     Manifest {
         flushed_seq: Seq(1),
@@ -202,9 +182,9 @@ impl World {
 
     fn of(makers: usize, pinned: &'static [DatabaseId]) -> World {
         // The parent is a clone of its own parent, and uses table 20 there by pin 900.
-        let mut tables = vec![table(20, SstLocation::Own, b"b")];
+        let mut tables = vec![one_row(20, SstLocation::Own, b"b")];
         if pinned.len() > 2 {
-            tables.push(table(40, SstLocation::Own, b"c"));
+            tables.push(one_row(40, SstLocation::Own, b"c"));
         }
         let stored = tables.iter().map(|table| table.id).collect();
         let grand = database(GRAND, tables);
@@ -215,7 +195,7 @@ impl World {
         assert!(grand.commit(Edit::AddCheckpoint(new)));
         assert!(grand.commit(Edit::Pin(PinEdit::Hold { pin, clone: PARENT })));
         let tables =
-            vec![table(10, SstLocation::Own, b"a"), table(20, SstLocation::Ancestor(1), b"b")];
+            vec![one_row(10, SstLocation::Own, b"a"), one_row(20, SstLocation::Ancestor(1), b"b")];
         let mut parent = database(PARENT, tables);
         (parent.ancestors, parent.last_ancestor) = (vec![ancestor(1, GRAND, pin)], 1);
         let parent = Place { versions: vec![Arc::new(parent)], stored: [SstId(10)].into() };

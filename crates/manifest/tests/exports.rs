@@ -15,10 +15,13 @@
     reason = "a test reports, and stops at what it did not expect"
 )]
 
+#[path = "support/one_row.rs"]
+mod one_row;
+
+use one_row::one_row;
 use siltstone_base::sst::SstLocation;
 use siltstone_base::{
-    AttemptId, DatabaseId, JobId, ManifestId, ObjectName, Seq, SstDescriptor, SstId, TimelineId,
-    UnixMillis,
+    AttemptId, DatabaseId, JobId, ManifestId, ObjectName, Seq, SstId, TimelineId, UnixMillis,
 };
 use siltstone_manifest::gc::{Evidence, ListedObject, dead};
 use siltstone_manifest::mirror::{ExportPlan, LogWritten, begun};
@@ -62,27 +65,7 @@ struct World {
 /// The source: state 0 contains table 10, state 1 table 20.
 fn source(state: usize) -> Manifest {
     let (id, key) = [(10, b"a"), (20, b"b")][state];
-    let table = SstDescriptor {
-        id: SstId(id),
-        location: SstLocation::Own,
-        job: None,
-        object_bytes: 100,
-        checksum: 1,
-        tail_offset: 50,
-        first_key: key.as_slice().into(),
-        last_key: key.as_slice().into(),
-        visible_start: None,
-        visible_end: None,
-        seq_override: None,
-        entries: 1,
-        tombstones: 0,
-        min_seq: Seq(1),
-        max_seq: Seq(1),
-        min_expiry: None,
-        max_expiry: None,
-        range_deletes: None,
-        sum: None,
-    };
+    let table = one_row(id, SstLocation::Own, key);
     Manifest {
         id: ManifestId(state as u64 + 5),
         flushed_seq: Seq(1),

@@ -13,17 +13,18 @@
 
 #[path = "support/chance.rs"]
 mod chance;
+#[path = "support/claimed.rs"]
+mod claimed;
 
 use bytes::Bytes;
 use chance::{Chance, KEYS};
+use claimed::claimed;
 use siltstone_base::sst::SstLocation;
-use siltstone_base::{
-    AttemptId, DatabaseId, Epoch, JobId, ManifestId, Seq, SstDescriptor, SstId, TablePart,
-};
+use siltstone_base::{DatabaseId, JobId, ManifestId, Seq, SstDescriptor, SstId, TablePart};
 use siltstone_manifest::ingest::layered;
 use siltstone_manifest::{
-    ClaimWriter, Conflict, Edit, FinishCompaction, FlushL0, GiveUpTable, GivenUpPart, IngestEdit,
-    InstallIngest, Manifest, RequestIngest, Rule, Rules, Settings,
+    Conflict, Edit, FinishCompaction, FlushL0, GiveUpTable, GivenUpPart, IngestEdit, InstallIngest,
+    Manifest, RequestIngest, Rule, Rules, Settings,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -64,24 +65,10 @@ struct Place {
 impl Place {
     fn new(seed: u64, rules: Rules) -> Place {
         let empty = Manifest::new_database(DatabaseId(7), Settings::default());
-        let claim = Edit::ClaimWriter(ClaimWriter {
-            expected: Epoch::NONE,
-            claim: AttemptId(1),
-            max_parallel_writes: 1,
-            take_over: true,
-            transient: false,
-            ends_transient: false,
-            reserve: Vec::new(),
-            checkpoint: None,
-            merge_operator: None,
-        });
-        let (writer, expected, claimed) = (None, Epoch::NONE, AttemptId(2));
-        let compactor = Edit::ClaimCompactor { writer, expected, claim: claimed };
-        let state = claim.apply(&empty).and_then(|next| compactor.apply(&next));
         Place {
             rules,
             chance: Chance(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1),
-            state: state.expect("a new database"),
+            state: claimed(&empty),
             rows: BTreeMap::new(),
             newest: Rows::new(),
             planned: None,
