@@ -522,8 +522,8 @@ impl Upload for CountingUpload {
         Some(written)
     }
 
-    fn passes_by(&mut self) {
-        self.upload.passes_by();
+    fn hint_no_cache(&mut self) {
+        self.upload.hint_no_cache();
     }
 
     fn finish(self: Box<Self>) -> BoxFuture<'static, Result<()>> {

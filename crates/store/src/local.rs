@@ -11,7 +11,7 @@
 //! A database is identified by the first opened folder, not by its path (`parts`, rule E2).
 
 mod address_space;
-mod around;
+mod direct_io;
 mod errors;
 mod files;
 mod folder;
@@ -344,7 +344,7 @@ impl LocalUpload {
     /// Continues with `file` after `bytes` bytes were written to it.
     fn go_on(&mut self, file: StagedFile, bytes: usize) -> Result<()> {
         self.unsynced += bytes;
-        if self.unsynced >= SYNC_BYTES && !file.is_around() {
+        if self.unsynced >= SYNC_BYTES && !file.is_direct() {
             self.sync_beside(&file)?;
         }
         self.file = Some(file);
@@ -395,9 +395,9 @@ impl Upload for LocalUpload {
         Some(write())
     }
 
-    fn passes_by(&mut self) {
+    fn hint_no_cache(&mut self) {
         if let Some(file) = &mut self.file {
-            file.passes_by();
+            file.hint_no_cache();
         }
     }
 

@@ -89,8 +89,8 @@ impl Upload for EncryptedUpload {
         }
     }
 
-    fn passes_by(&mut self) {
-        self.below.passes_by();
+    fn hint_no_cache(&mut self) {
+        self.below.hint_no_cache();
     }
 
     fn finish(mut self: Box<Self>) -> BoxFuture<'static, Result<()>> {

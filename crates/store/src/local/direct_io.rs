@@ -1,4 +1,5 @@
-//! Files that bypass the page cache of the system, if the file system allows it (`O_DIRECT`).
+//! Direct I/O: files that bypass the page cache of the system, if the file system allows it
+//! (`O_DIRECT`).
 //!
 //! ```text
 //! write:  chunk ─► buffer of 1 MiB ─► file ... the last block filled up, then cut to its length

@@ -4,7 +4,7 @@
 //! They work relative to open folders and not along paths. A path may lead to another folder later,
 //! while an open folder stays the same folder, even after it was moved or removed.
 
-use super::around;
+use super::direct_io;
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags};
 use rustix::io::retry_on_intr;
 use siltstone_base::UnixMillis;
@@ -136,7 +136,7 @@ pub(super) trait Files: Send + Sync {
     fn write(&self, staged: &mut Staged, bytes: &[u8]) -> io::Result<()>;
     /// Makes later writes bypass the page cache; they must use [`Files::write_blocks`]. Returns
     /// whether the file system allows that.
-    fn go_around(&self, staged: &Staged) -> bool;
+    fn begin_direct(&self, staged: &Staged) -> bool;
     /// Writes whole blocks at an offset that is a multiple of the block size.
     fn write_blocks(&self, staged: &Staged, blocks: &[u8], at: u64) -> io::Result<()>;
     /// Cuts a file to `bytes`, which is at most its length.
@@ -296,12 +296,12 @@ impl Files for SystemFiles {
         bytes.chunks(WRITE_BYTES).try_for_each(|piece| (&*staged.file).write_all(piece))
     }
 
-    fn go_around(&self, staged: &Staged) -> bool {
-        around::begin(&staged.file)
+    fn begin_direct(&self, staged: &Staged) -> bool {
+        direct_io::begin(&staged.file)
     }
 
     fn write_blocks(&self, staged: &Staged, blocks: &[u8], at: u64) -> io::Result<()> {
-        around::write_at(&staged.file, blocks, at)
+        direct_io::write_at(&staged.file, blocks, at)
     }
 
     fn cut(&self, staged: &Staged, bytes: u64) -> io::Result<()> {

@@ -6,7 +6,7 @@
 //! It bypasses the page cache of the system: a run is written once and read once, and runs exist
 //! only if the rows exceed memory.
 
-use super::around::{self, BLOCK_BYTES, Blocks, aligned, is_refused, settled};
+use super::direct_io::{self, BLOCK_BYTES, Blocks, aligned, is_refused, settled};
 use super::errors::explain;
 use super::lone_reader::LoneReader;
 use crate::buffers::Buffers;
@@ -52,7 +52,7 @@ impl fmt::Debug for ScratchFile {
 
 /// Opens a file without the page cache, or with it if the file system does not allow that.
 fn open(path: &Path, how: &mut OpenOptions) -> io::Result<File> {
-    match how.custom_flags(around::FLAG.bits().cast_signed()).open(path) {
+    match how.custom_flags(direct_io::FLAG.bits().cast_signed()).open(path) {
         Err(error) if is_refused(&error) => how.custom_flags(0).open(path),
         opened => opened,
     }
@@ -142,13 +142,13 @@ impl ScratchWriter {
     fn write(&mut self, chunk: &[u8]) -> Result<()> {
         let file = &self.file;
         let written =
-            self.blocks.write(chunk, &mut |blocks, at| around::write_at(file, blocks, at));
+            self.blocks.write(chunk, &mut |blocks, at| direct_io::write_at(file, blocks, at));
         written.map_err(|error| explain(error, &self.path))
     }
 
     fn finish(self) -> Result<()> {
         let file = &self.file;
-        let ended = self.blocks.end(&mut |blocks, at| around::write_at(file, blocks, at));
+        let ended = self.blocks.end(&mut |blocks, at| direct_io::write_at(file, blocks, at));
         let cut = ended.and_then(|bytes| file.set_len(bytes));
         cut.map_err(|error| explain(error, &self.path))
     }
@@ -214,7 +214,7 @@ impl Upload for ScratchUpload {
 
 #[cfg(test)]
 mod tests {
-    use super::super::around::BUFFER_BYTES;
+    use super::super::direct_io::BUFFER_BYTES;
     use super::*;
 
     /// Files with lengths near block and buffer sizes, read in ranges near block boundaries; in a

@@ -4,7 +4,7 @@
 //! .staging/<13 digits: Unix milliseconds>-<process id>-<16 hex digits>
 //! ```
 
-use super::around::Blocks;
+use super::direct_io::Blocks;
 use super::files::{Detail, Files, OpenFolder, Staged};
 use crate::SweepReport;
 use siltstone_base::{JobId, UnixMillis};
@@ -100,9 +100,9 @@ pub(super) struct StagedFile {
     staged: Staged,
     has_name: bool,
     /// Whether its bytes are removed from the page cache once they are on the disk.
-    passes: bool,
-    /// The buffer of a file that bypasses the page cache.
-    around: Option<Blocks>,
+    no_cache: bool,
+    /// The buffer of direct I/O; `None` for a file that uses the page cache.
+    direct: Option<Blocks>,
 }
 
 impl StagedFile {
@@ -114,7 +114,7 @@ impl StagedFile {
     ) -> io::Result<StagedFile> {
         let staged = files.create_new(folder, name)?;
         let files = Arc::clone(files);
-        Ok(StagedFile { files, staged, has_name: false, passes: false, around: None })
+        Ok(StagedFile { files, staged, has_name: false, no_cache: false, direct: None })
     }
 
     /// Continues with the file `from` of the staging folder under the name `name`. NotFound if
@@ -127,7 +127,7 @@ impl StagedFile {
     ) -> io::Result<StagedFile> {
         let staged = files.take_over(folder, from, name)?;
         let files = Arc::clone(files);
-        Ok(StagedFile { files, staged, has_name: false, passes: false, around: None })
+        Ok(StagedFile { files, staged, has_name: false, no_cache: false, direct: None })
     }
 
     /// Replaces the content of a file that is at least as long as `bytes`, and syncs it.
@@ -139,22 +139,22 @@ impl StagedFile {
 
     /// Makes the file, which is still empty, bypass the page cache. If the file system does not
     /// allow that, its bytes are removed from the cache once they are on the disk.
-    pub(super) fn passes_by(&mut self) {
-        self.passes = true;
-        self.around = self.files.go_around(&self.staged).then(Blocks::new);
+    pub(super) fn hint_no_cache(&mut self) {
+        self.no_cache = true;
+        self.direct = self.files.begin_direct(&self.staged).then(Blocks::new);
     }
 
     /// Whether writes bypass the page cache, so that a sync before the end gains nothing.
-    pub(super) fn is_around(&self) -> bool {
-        self.around.is_some()
+    pub(super) fn is_direct(&self) -> bool {
+        self.direct.is_some()
     }
 
     /// Appends.
     pub(super) fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
         let (files, staged) = (&self.files, &mut self.staged);
-        match &mut self.around {
-            Some(around) => {
-                around.write(bytes, &mut |blocks, at| files.write_blocks(staged, blocks, at))
+        match &mut self.direct {
+            Some(direct) => {
+                direct.write(bytes, &mut |blocks, at| files.write_blocks(staged, blocks, at))
             }
             None => files.write(staged, bytes),
         }
@@ -162,9 +162,9 @@ impl StagedFile {
 
     /// Writes the buffered rest of a file that bypasses the page cache.
     fn end(&mut self) -> io::Result<()> {
-        let Some(around) = self.around.take() else { return Ok(()) };
+        let Some(direct) = self.direct.take() else { return Ok(()) };
         let (files, staged) = (&self.files, &self.staged);
-        let bytes = around.end(&mut |blocks, at| files.write_blocks(staged, blocks, at))?;
+        let bytes = direct.end(&mut |blocks, at| files.write_blocks(staged, blocks, at))?;
         files.cut(staged, bytes)
     }
 
@@ -179,10 +179,11 @@ impl StagedFile {
     /// As [`StagedFile::sync`], for the bytes that were written before this call. Another thread
     /// can run the result while more bytes are written.
     pub(super) fn syncing(&self) -> impl FnOnce() -> io::Result<()> + Send + 'static {
-        let (files, staged, passes) = (Arc::clone(&self.files), self.staged.clone(), self.passes);
+        let (files, staged, no_cache) =
+            (Arc::clone(&self.files), self.staged.clone(), self.no_cache);
         move || {
             files.sync_file(&staged)?;
-            if passes {
+            if no_cache {
                 files.forget(&staged);
             }
             Ok(())

@@ -136,11 +136,11 @@ impl Files for Recorder {
         self.record_staged("write", staged)?;
         SystemFiles.write(staged, bytes)
     }
-    fn go_around(&self, staged: &Staged) -> bool {
+    fn begin_direct(&self, staged: &Staged) -> bool {
         let has_a_way = *self.has_a_way.lock();
         if has_a_way {
             // If this file system does not allow it, blocks go through the cache.
-            SystemFiles.go_around(staged);
+            SystemFiles.begin_direct(staged);
         }
         has_a_way
     }
@@ -388,7 +388,7 @@ fn direct_uploads_bypass_the_page_cache() {
         let table = ObjectName::Compacted(SstId(100 + at as u128));
         let bytes: Vec<u8> = (0..length).map(|at| (at * 31 % 251) as u8).collect();
         let mut upload = scene.store.upload(table).now_or_never().unwrap().unwrap();
-        upload.passes_by();
+        upload.hint_no_cache();
         scene.recorder.take();
         for chunk in bytes.chunks(70_001) {
             upload.write_now(chunk).unwrap().unwrap();
@@ -402,7 +402,7 @@ fn direct_uploads_bypass_the_page_cache() {
     // The disk may be full for the bytes that are written at the end.
     for step in ["write", "cut", "sync"] {
         let mut upload = scene.store.upload(TABLE).now_or_never().unwrap().unwrap();
-        upload.passes_by();
+        upload.hint_no_cache();
         upload.write_now(b"held back").unwrap().unwrap();
         scene.recorder.fail(step, io::ErrorKind::StorageFull);
         let failed = upload.finish().now_or_never().unwrap().unwrap_err();
@@ -418,7 +418,7 @@ fn uncached_uploads_leave_the_page_cache_once_on_the_disk() {
     let scene = scene();
     let bytes = Bytes::from(vec![7; SYNC_BYTES + 5]);
     let mut upload = scene.store.upload(TABLE).now_or_never().unwrap().unwrap();
-    upload.passes_by();
+    upload.hint_no_cache();
     scene.recorder.take();
     upload.write(bytes.clone()).now_or_never().unwrap().unwrap();
     upload.finish().now_or_never().unwrap().unwrap();

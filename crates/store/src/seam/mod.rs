@@ -101,7 +101,7 @@ pub trait Upload: Send {
     }
     /// Tells the store that the bytes are not read soon and exceed memory, so that a store on this
     /// machine does not cache them. Called before the first write, if at all.
-    fn passes_by(&mut self) {}
+    fn hint_no_cache(&mut self) {}
     /// Completes the object, which is durable then. After an error its state is unknown.
     fn finish(self: Box<Self>) -> BoxFuture<'static, Result<()>>;
     /// Aborts the upload and frees the sent bytes, as far as the store allows.

@@ -110,7 +110,7 @@ pub(super) async fn make_tables(
         let mut part =
             OpenPart::begin(&maker.env, maker.of, &maker.how.options, &maker.spare).await?;
         if passes {
-            part.upload.passes_by();
+            part.upload.hint_no_cache();
         }
         let target = Target { part, chunk: None, bytes: 0 };
         let (rest, target, filled) = make_table(&maker, rows, target).await?;
