@@ -248,11 +248,14 @@ class Job:
         :raises Invalid: if the version is below 0, or the application has no name.
         """
         _check_txn(txn)
+        return self._changed(txn, self.replace)
+
+    def _changed(self, txn: tuple[str, int] | None, replace: _PlainRange | None) -> Job:
+        """Returns the same job for a version of an application, with a range to replace."""
         other = object.__new__(Job)
         other.url, other.deadline = self.url, self.deadline
         other._store_options, other._provider = self._store_options, self._provider
-        plain: Any = (*self._job[:3], txn, *self._job[4:])
-        other._job = plain
+        other._job = (*self._job[:3], txn, replace, *self._job[5:])
         return other
 
     def writer(

@@ -43,6 +43,76 @@ def rows_of(url: str) -> dict[int, tuple]:
     return {row["id"]: (row["note"], row["n"]) for row in found}
 
 
+# --- versions without rows ------------------------------------------------------------------------
+
+
+def versions(url: str) -> dict[str, int]:
+    apps = siltstone.admin.manifest(url)["ingest_apps"]
+    return {one["app"]: one["version"] for one in apps}
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda df, url, **txn: kv.bulk_load(df, url, key=["land", "id"], **txn),
+        lambda df, url, **txn: kv.bulk_load(df, url, key=["land", "id"], layout="runs", **txn),
+        lambda df, url, **txn: kv.delete(df, url, key=["land", "id"], **txn),
+        lambda df, url, **txn: kv.merge(df, url, key=["land", "id"], **txn),
+        lambda df, url, **txn: kv.update_columns(df, url, key=["land", "id"], **txn),
+    ],
+    ids=["range", "runs", "delete", "merge", "update"],
+)
+def test_a_version_without_rows_is_recorded(spark, places, write) -> None:
+    """Without the record, a repeated call would be applied to a newer state."""
+    rows = spark.sql("SELECT 'DE' AS land, 1L AS id, 'new' AS note, 7L AS n")
+    before = rows_of(places)
+    none = write(rows.where("false"), places, txn=("app", 5))
+    assert (none.rows, none.bytes, none.repeated) == (0, 0, False)
+    assert none.seq is not None
+    again = write(rows, places, txn=("app", 5))
+    assert (again.repeated, again.seq) == (True, none.seq)
+    with pytest.raises(siltstone.Conflict, match="versions only grow"):
+        write(rows, places, txn=("app", 4))
+    assert rows_of(places) == before
+    assert versions(places) == {"app": 5}
+    assert write(rows, places, txn=("app", 6)).rows == 1
+    assert write(rows.where("false"), places).seq is None
+
+
+def test_a_merge_that_found_nothing_is_not_applied_later(spark, places) -> None:
+    rows = spark.sql("SELECT 'DE' AS land, 77L AS id, 'new' AS note, 7L AS n")
+
+    def purge():
+        more = {"when_matched": "delete", "when_not_matched": None, "txn": ("purge", 1)}
+        return kv.merge(rows, places, key=["land", "id"], **more)
+
+    assert not purge().repeated
+    kv.bulk_load(rows, places, key=["land", "id"])
+    assert purge().repeated
+    assert 77 in rows_of(places)
+    kinds = [row.kind for row in kv.changes(spark, places).collect()]
+    assert kinds == ["put"] * 6 + ["delete_range", "put"]
+    assert not kv.verify(spark, places).problems
+
+
+@pytest.mark.skipif(not SOURCES, reason="data sources in Python: from Spark 4.0 on")
+def test_a_frame_without_rows_records_its_version(spark, places) -> None:
+    rows = spark.sql("SELECT 'DE' AS land, 1L AS id, 'new' AS note, 7L AS n")
+
+    def write(frame, **options: str) -> None:
+        writer = frame.write.format("siltstone").mode("append").options(**options)
+        writer.save(places)
+
+    before = rows_of(places)
+    write(rows.where("false"), txnAppId="app", txnVersion="5")
+    write(rows, txnAppId="app", txnVersion="5")
+    assert rows_of(places) == before
+    with pytest.raises(Exception, match="versions only grow"):
+        write(rows, txnAppId="app", txnVersion="4")
+    write(rows.where("false"))
+    assert versions(places) == {"app": 5}
+
+
 # --- updates of some columns ----------------------------------------------------------------------
 
 

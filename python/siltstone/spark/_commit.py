@@ -56,6 +56,10 @@ __all__ = [
 LOG = logging.getLogger("siltstone.spark")
 LAYOUTS = ("range", "runs", "presorted")
 MODES = ("append", "overwrite", "replace_range", "errorifexists", "error", "ignore")
+UNUSED_KEY = b"\xffsiltstone: a version without rows 4ef5a1c07d1b49e2a3c85d0f6b927e18"
+"""A key that no database holds. The job of a version without rows deletes it, because the engine
+refuses a job that changes nothing. All such jobs delete the same key, so that one compaction drops
+their range deletes."""
 PATIENCE = timedelta(minutes=10)
 """How long a load waits for the writer by default."""
 
@@ -73,8 +77,8 @@ class LoadResult:
     ssts: int
     """Number of tables of the load."""
     seq: int | None
-    """The last sequence number of the load. None if there were no rows, or if the call did not wait
-    for the writer."""
+    """The last sequence number of the load. None if there were neither rows nor `txn`, or if the
+    call did not wait for the writer."""
     job: str | None
     """The ingest job, for `siltstone.ingest.status`. None if no job was submitted."""
     repeated: bool = False
@@ -127,7 +131,7 @@ def load(tasks: Callable[[ingest.Job], Sequence[Staged]], submission: Submission
         with _timed(seconds, "stage"):
             found = tasks(job)
         with _timed(seconds, "commit"):
-            request = closed(job, found, submission.layout, submission.mode)
+            request = closed(job, found, submission.layout, submission.mode, records=True)
     if request is None:
         return LoadResult(0, 0, 0, None, None, seconds=seconds)
     with _timed(seconds, "commit"):
@@ -307,10 +311,15 @@ def has_rows(found: Sequence[Staged]) -> bool:
 
 
 def closed(
-    job: ingest.Job, found: Sequence[Staged], layout: str, mode: str
+    job: ingest.Job, found: Sequence[Staged], layout: str, mode: str, *, records: bool
 ) -> ingest.IngestRequest | None:
     """Closes a job with the results of its tasks. None if there is nothing to submit.
 
+    :param records: whether a version without rows is recorded. Without the record, a program that
+        is run again would apply the same version to a newer state. The batches of a stream need no
+        record: Spark repeats a batch only until it has stored that the batch is done, always before
+        the next batch, and an attempt without rows changed nothing. So each batch still takes
+        effect once and in order, and batches without rows cost no commit.
     :raises Invalid: a problem that a task found in its rows; key ranges of tasks that overlap
         although the layout forbids that.
     """
@@ -322,7 +331,12 @@ def closed(
     ordered = sorted(found, key=lambda one: one.number)
     parts = [one.part for one in ordered if one.part is not None]
     # A job without rows still deletes the range that it replaces.
-    return job.commit(parts) if parts or mode in ("overwrite", "replace_range") else None
+    if parts or mode in ("overwrite", "replace_range"):
+        return job.commit(parts)
+    if records and job.txn is not None:
+        unused = (UNUSED_KEY, UNUSED_KEY + b"\0")
+        return job._changed(job.txn, unused).commit([])  # noqa: SLF001 - only loads need it
+    return None
 
 
 def submitted(

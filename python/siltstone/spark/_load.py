@@ -111,7 +111,8 @@ def bulk_load(
         them, ``("max", column)`` keeps the row with the greatest value of that column, which is
         part of a table that this call creates. None: "error", or "any" for layout "runs".
     :param txn: the name of an application and a version. A version that the database already has
-        adds nothing; a lower one raises Conflict. So a program that is run again loads once.
+        adds nothing; a lower one raises Conflict. So a program that is run again loads once. A load
+        without rows records its version, too, by a commit that deletes an unused key.
     :param op: the column that says what each row does: "put", "upsert", "insert" and "update" (c,
         i, r, u) write the row, "delete" (d) deletes its key. "merge" merges the value as an operand
         into the value of the key, for databases of bytes with a merge operator; combine the

@@ -155,8 +155,7 @@ def update_columns(
     `merge`, a write to one of these rows that is committed between that state and the commit of
     this call is overwritten, in all columns. An updated row keeps its expiry.
 
-    With `txn` an update is applied exactly once. A call that finds no row changes nothing and
-    records no version.
+    With `txn` an update is applied exactly once. A call that finds no row records the version, too.
 
     :param key: the table's key, as for `bulk_load`. Spark shuffles the frame by key ranges.
     :param txn, partitions, wait, timeout, db, take_over, store_options: as for `bulk_load`.

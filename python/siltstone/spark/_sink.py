@@ -378,7 +378,7 @@ class BatchWriter(DataSourceArrowWriter):
         """Closes and submits the job. If this fails, Spark calls `abort` with the same messages,
         although the job may be submitted by then."""
         if self.job is not None:
-            _submit(self.sink, self.job, _results(messages))
+            _submit(self.sink, self.job, _results(messages), records=True)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:  # noqa: ARG002
         """Aborts the job, unless the manifest shows that it was submitted. Removes the database if
@@ -392,9 +392,14 @@ def _results(messages: Sequence[WriterCommitMessage | None]) -> list[Staged]:
     return [one.staged for one in messages if isinstance(one, Message) and one.staged is not None]
 
 
-def _submit(sink: Sink, job: ingest.Job, found: Sequence[Staged]) -> LoadResult | None:
-    """Closes and submits a job. None: there is nothing to submit."""
-    request = closed(job, found, sink.layout, sink.mode)
+def _submit(
+    sink: Sink, job: ingest.Job, found: Sequence[Staged], *, records: bool
+) -> LoadResult | None:
+    """Closes and submits a job. None: there is nothing to submit.
+
+    :param records: as for `closed`.
+    """
+    request = closed(job, found, sink.layout, sink.mode, records=records)
     if request is None:
         return None
     return submitted(job, request, True, sink.timeout, None, sink.take_over, sink.store_options)
@@ -443,7 +448,7 @@ class StreamWriter(_StreamBase):
         if app is None:
             raise Invalid("no task of the batch knows its query: name it by txnAppId")
         found = _results(messages)
-        done = _submit(self.sink, job.for_txn((app, batchId)), found)
+        done = _submit(self.sink, job.for_txn((app, batchId)), found, records=False)
         # The id of a query belongs to its checkpoint folder: its batches are never another's.
         if done is not None and done.repeated and self.sink.app is not None:
             rows = sum(one.part.rows for one in found if one.part is not None)

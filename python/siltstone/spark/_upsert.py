@@ -131,7 +131,7 @@ class _BatchWriter:
                 if has_rows(found):
                     app = named or application(_query_of(found), call)
                     job = job.for_txn((app, batch_id))
-                request = closed(job, found, submission.layout, submission.mode)
+                request = closed(job, found, submission.layout, submission.mode, records=False)
         if request is not None:
             if submission.submit(job, request).repeated and named is not None:
                 log_skipped(url, (named, batch_id), request.rows)
