@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 import siltstone
@@ -175,3 +176,37 @@ def test_changes_as_a_frame(spark, url) -> None:
     found = [(row.kind, bytes(row.key), row.value and bytes(row.value)) for row in frame.collect()]
     assert found == [("put", b"a", b"1"), ("delete", b"a", None)]
     assert dict(frame.dtypes)["time"] == "timestamp"
+
+
+@STREAM_SOURCES
+def test_a_stream_goes_on_as_the_schema_changes(spark, url, tmp_path: Path) -> None:
+    """The columns of a query are fixed. It reads widened columns, and never loses an added one."""
+    columns = pa.schema([pa.field("v", pa.int32()), pa.field("id", pa.int64())])
+    stream = spark.readStream.format("siltstone").option("readChangeFeed", "true")
+    seen: list = []
+
+    def begun():
+        writing = stream.option("startingAt", "oldest").load(url).writeStream
+        writing = writing.option("checkpointLocation", str(tmp_path / "checkpoint"))
+        return writing.foreachBatch(lambda rows, _: seen.extend(rows.collect())).start()
+
+    with siltstone.table.create(url, columns, key=["id"]) as db:
+        db.table.put([{"id": 1, "v": 1}]).wait()
+        query, frame = begun(), kv.changes(spark, url)
+        query.processAllAvailable()
+        db.table.widen_column(pa.field("v", pa.int64()))
+        db.table.put([{"id": 2, "v": 2}]).wait()
+        db.table.delete([{"id": 1}]).wait()
+        query.processAllAvailable()
+        rows = [(row.kind, row.id, row.v) for row in seen]
+        assert rows == [("put", 1, 1), ("put", 2, 2), ("delete", 1, None)]
+        db.table.add_column(pa.field("w", pa.string()))
+        db.table.put([{"id": 3, "v": 3, "w": "x"}]).wait()
+        with pytest.raises(Exception, match="restart the query"):
+            query.processAllAvailable()
+        query = begun()
+        query.processAllAvailable()
+        query.stop()
+        assert (seen[-1].id, seen[-1].w, len(seen)) == (3, "x", 4)
+        assert frame.count() == 1
+        assert kv.changes(spark, url).count() == 4

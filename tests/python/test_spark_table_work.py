@@ -448,6 +448,33 @@ def test_a_lookup_follows_the_writer(spark, orders) -> None:
         kv.lookup(asked, orders, key=["country", "id"], max_staleness=1, checkpoint="x")
 
 
+@pytest.mark.parametrize("prefix", [False, True])
+def test_a_lookup_that_follows_keeps_its_columns(spark, url, prefix) -> None:
+    fields = [pa.field(name, kind) for name, kind in KINDS.items()]
+    columns = {"id": 1, "small": 5, "real": 0.5, "text": "a"}
+    with siltstone.table.create(url, pa.schema(fields), key=["id"]) as db:
+        db.table.put([columns]).wait()
+        asked = spark.sql("SELECT 1L AS asked")
+        found = kv.lookup(asked, url, key="asked", prefix=prefix, max_staleness=0.05)
+        before = found.first()
+        db.table.add_column(pa.field("added", pa.string()))
+        for name, wider in {"small": pa.int64(), "real": pa.float64(), "text": pa.binary()}.items():
+            db.table.widen_column(pa.field(name, wider))
+        db.table.put([{**columns, "text": b"a", "added": "x"}]).wait()
+        time.sleep(0.2)
+        assert found.first() == before
+        for name, value in {"small": 1 << 40, "real": 0.1, "text": b"\xff"}.items():
+            db.table.put([{**columns, "text": b"a", name: value}]).wait()
+            time.sleep(0.2)
+            with pytest.raises(siltstone.Invalid, match="make the frame again"), kv.worker_errors():
+                found.collect()
+        again = kv.lookup(asked, url, key="asked", prefix=prefix, max_staleness=0.05)
+        assert bytes(again.first().text) == b"\xff"
+
+
+KINDS = {"id": pa.int64(), "small": pa.int32(), "real": pa.float32(), "text": pa.string()}
+
+
 def test_columns_with_dots_are_loaded_looked_up_and_merged(spark: Any, tmp_path: Path):
     """PySpark takes a dot in a name for a field of a struct."""
     url = str(tmp_path / "dots.db")

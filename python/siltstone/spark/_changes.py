@@ -6,7 +6,8 @@ order. So a batch that Spark plans again is the same batch, without any other st
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -16,7 +17,15 @@ from siltstone import changes as feed
 from siltstone._open import StoreOptionsSource, Url, _reader_arguments
 from siltstone.exceptions import Invalid, Unsupported
 from siltstone.spark._arguments import check_session
-from siltstone.spark._columns import decoded, scatter, schema_of, spark_fields, struct_of
+from siltstone.spark._columns import (
+    arrow_fields,
+    scatter,
+    schema_of,
+    schema_text,
+    spark_fields,
+    struct_of,
+)
+from siltstone.spark._decoding import TableDecoder, narrowed
 from siltstone.spark._estimates import UNKNOWN, numbers
 from siltstone.spark._jobs import task
 from siltstone.spark._matching import table_at
@@ -31,6 +40,11 @@ __all__ = ["COLUMNS", "batches", "changes", "columns_of"]
 
 COLUMNS = "kind string, key binary, value binary, seq bigint, time timestamp"
 """As those of `siltstone.Database.changes`."""
+AGAIN = (
+    "restart the query, which continues where it was and has the new columns and types; for a "
+    "frame, call siltstone.spark.changes again"
+)
+"""The remedy for a reader of changes that is older than the schema."""
 BESIDE = ("kind", "seq", "time", "range")
 """Columns of a change beside those of a table."""
 RANGE = pa.struct([("start", pa.binary()), ("end", pa.binary())])
@@ -68,8 +82,8 @@ def changes(
     :raises Expired: here or in the task: the next changes are not kept any more.
     :raises Invalid, NotFound, Denied, Unavailable: as `siltstone.changes.begin`; Invalid for a
         table with a column of a name that a change has.
-    :raises Unsupported: as `scan`; in the task, merges into a table, and rows of columns that came
-        after this was called.
+    :raises Unsupported: as `scan`; in the task, merges into a table, and rows of a schema that has
+        more columns than the table had when this was called.
     """
     check_session(spark)
     table = table_at(url, None, as_bytes, store_options)
@@ -96,7 +110,8 @@ def _of_numbers(
     table: str | None,
 ) -> Iterator[pa.RecordBatch]:
     for _ in numbers:
-        yield from batches(feed.read(url, since, until, store_options=provider), table)
+        newest = partial(schema_text, url, provider)
+        yield from batches(feed.read(url, since, until, store_options=provider), table, newest)
 
 
 def columns_of(table: str | None) -> StructType | str:
@@ -128,19 +143,34 @@ def columns_of(table: str | None) -> StructType | str:
     )
 
 
-def batches(following: Iterator[ArrowArray], table: str | None) -> Iterator[pa.RecordBatch]:
-    """The batches of a feed, with exactly `SCHEMA`; for a table with `columns_of`."""
+def batches(
+    following: Iterator[ArrowArray], table: str | None, newest: Callable[[], str | None]
+) -> Iterator[pa.RecordBatch]:
+    """The batches of a feed, with exactly `SCHEMA`; for a table with `columns_of`.
+
+    :param newest: reads the schema of the table again.
+    """
+    decoder = None
+    if table is not None:
+        # The columns of the key are decoded apart, because a delete has no others.
+        keys, names = schema_of(table).key, arrow_fields(table).names
+        decoder = TableDecoder(table, [one for one in names if one not in keys] or keys, newest)
     for changed in following:
         batch = pa.record_batch(changed)
-        if table is not None:
-            yield _rows(batch, table)
+        if decoder is not None and table is not None:
+            yield _rows(batch, decoder, table)
             continue
         arrays = [batch.column(field.name).cast(field.type) for field in SCHEMA]
         yield pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
 
 
-def _rows(batch: pa.RecordBatch, table: str) -> pa.RecordBatch:
-    """Changes with the columns of a table."""
+def _rows(batch: pa.RecordBatch, decoder: TableDecoder, table: str) -> pa.RecordBatch:
+    """Changes with the columns of a table.
+
+    :param table: the schema of the frame. A row of a newer schema with the same columns is decoded.
+    :raises Unsupported: a row of a schema with another column. The frame has no place for its
+        values, and would lose them without an error.
+    """
     fields = spark_fields(table, None, nullable=True)
     kinds = batch.column("kind").cast(pa.string())
     if pc.any(pc.equal(kinds, "merge"), min_count=0).as_py():
@@ -149,7 +179,15 @@ def _rows(batch: pa.RecordBatch, table: str) -> pa.RecordBatch:
             "asBytes)"
         )
     ranged = pc.equal(kinds, "delete_range")
-    rows = decoded(_decoded(batch.filter(pc.invert(ranged)), table), fields)
+    rows = narrowed(
+        _decoded(batch.filter(pc.invert(ranged)), decoder, fields.names), fields, table, AGAIN
+    )
+    added = [name for name in arrow_fields(decoder.table).names if name not in fields.names]
+    if added:
+        raise Unsupported(
+            f"the table has a new column, {', '.join(added)}, since the changes are read, and a "
+            f"change has it: {AGAIN}"
+        )
     has_rows = pc.invert(ranged)
     columns = [scatter(column, has_rows) for column in rows.columns]
     of_change = {
@@ -165,12 +203,11 @@ def _rows(batch: pa.RecordBatch, table: str) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=pa.schema([*named, ("range", RANGE)]))
 
 
-def _decoded(batch: pa.RecordBatch, table: str) -> pa.RecordBatch:
-    """The columns of puts and deletes. A delete has only those of the key."""
-    schema = schema_of(table)
+def _decoded(batch: pa.RecordBatch, decoder: TableDecoder, names: list[str]) -> pa.RecordBatch:
+    """These columns of puts and deletes. A delete has only those of the key."""
     keys, values = batch.column("key"), batch.column("value")
-    of_key = pa.record_batch(schema.decode_key(keys))
-    names = [name for name in schema.names if name not in schema.key]
-    of_value = pa.record_batch(schema.decode(keys, values, columns=names)) if names else None
-    arrays = [*of_key.columns, *(of_value.columns if of_value is not None else [])]
-    return pa.RecordBatch.from_arrays(arrays, names=[*schema.key, *names])
+    of_value = decoder.decode(keys, values)
+    of_key = pa.record_batch(schema_of(decoder.table).decode_key(keys))
+    columns = dict(zip(of_value.schema.names, of_value.columns, strict=True))
+    columns |= dict(zip(of_key.schema.names, of_key.columns, strict=True))
+    return pa.RecordBatch.from_arrays([columns[name] for name in names], names=names)

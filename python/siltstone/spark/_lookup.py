@@ -88,6 +88,7 @@ def lookup(
     :param checkpoint, as_bytes: as for `scan`.
     :param max_staleness: follow the writer, in place of one state: each batch reads a state that is
         at most so old. Two batches may read two states. Each worker keeps a reader that follows.
+        The frame keeps its columns and types if columns are added or widened meanwhile.
     :param options, store_options, merge_operator: as for `scan`.
     :raises Invalid: an unknown column, a key of another type, a name that `df` has already, another
         `how`; a limit without `prefix` or below 1; `max_staleness` beside `checkpoint`; as `scan`.

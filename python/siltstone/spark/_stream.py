@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -13,6 +14,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from siltstone import changes as feed
 from siltstone.exceptions import Expired, Internal, Invalid, Unsupported
 from siltstone.spark._changes import batches
+from siltstone.spark._columns import schema_text
 from siltstone.spark._matching import table_at
 from siltstone.spark._offsets import (
     Offset,
@@ -182,11 +184,12 @@ class FeedReader(DataSourceStreamReader, _Bounded):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """In a task: the changes of a batch, or rows of a snapshot."""
+        newest = partial(schema_text, self.asked.url, self.asked.store_options)
         match partition.value:
             case (since, until):
-                return batches(self.asked.begin(since, until), self.asked.table)
+                return batches(self.asked.begin(since, until), self.asked.table, newest)
             case (reader, first, last, seq):
-                return batches(snapshot_of(reader, first, last, seq), self.asked.table)
+                return batches(snapshot_of(reader, first, last, seq), self.asked.table, newest)
         raise Internal(f"a task got {partition.value!r}")
 
     def commit(self, end: Offset) -> None:

@@ -10,6 +10,7 @@ import os
 import pickle
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -22,13 +23,14 @@ from siltstone.spark._columns import (
     arrow_fields,
     cast,
     castable,
-    decoded,
     lookup_keys,
     match,
     scatter,
     schema_of,
+    text_of,
     within_length,
 )
+from siltstone.spark._decoding import TableDecoder, narrowed
 from siltstone.spark._ranges import Range
 
 __all__ = [
@@ -59,6 +61,8 @@ FIRST_ROWS, GROWTH = 256, 8
 """Rows of the first piece, before the size of values is known, and the growth of pieces."""
 BATCH_ROWS = 32_768
 """Rows of a batch: the size at which Spark converts batches fastest."""
+AGAIN = "make the frame again, by the same call, and it has the new type"
+"""The remedy for a frame that is older than a column's type."""
 COUNTED = "rows bigint"
 """The schema of `count_ranges`."""
 
@@ -133,9 +137,12 @@ def table_rows(
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a table's range as batches of exactly `fields`; no other columns are decoded."""
     names = [str(match(name, arrow_fields(table).names)) for name in fields.names]
+    stored = pa.schema([one.with_name(name) for one, name in zip(fields, names, strict=True)])
+    decoder = TableDecoder(table, names, partial(text_of, reader))
     for batch in _scanned(reader, start, end, limit):
-        columns = schema_of(table).decode(batch.column("key"), batch.column("value"), columns=names)
-        yield decoded(pa.record_batch(columns), fields)
+        found = decoder.decode(batch.column("key"), batch.column("value"))
+        columns = narrowed(found, stored, table, AGAIN).columns
+        yield pa.RecordBatch.from_arrays(columns, schema=fields)
 
 
 def _scanned(
@@ -245,15 +252,20 @@ def rows_found(
     :param key: an array for each column of the key.
     """
     keys, kept = lookup_keys(table, key)
-    return _decoded(table, keys, kept, pa.array(reader.get_many(keys)), fields)
+    decoder = TableDecoder(table, fields.names, partial(text_of, reader))
+    return _decoded(decoder, table, keys, kept, pa.array(reader.get_many(keys)), fields)
 
 
 def _decoded(
-    table: str, keys: pa.Array, kept: pa.Array | None, values: pa.Array, fields: pa.Schema
+    decoder: TableDecoder,
+    table: str,
+    keys: pa.Array,
+    kept: pa.Array | None,
+    values: pa.Array,
+    fields: pa.Schema,
 ) -> tuple[list[pa.Array], pa.Array]:
     there = values.is_valid()
-    batch = pa.record_batch(schema_of(table).decode(keys, values, columns=fields.names))
-    columns = decoded(batch, fields).columns
+    columns = narrowed(decoder.decode(keys, values), fields, table, AGAIN).columns
     if kept is None:
         return columns, there
     return [scatter(column, kept) for column in columns], scatter(there, kept).fill_null(False)
@@ -273,6 +285,7 @@ def look_up_rows(
     """
     fields, names = found
     open_reader, most = reader_of(reader), [FIRST_ROWS]
+    decoder = TableDecoder(table, fields.names, partial(text_of, open_reader))
 
     def keys_of(rows: pa.RecordBatch) -> tuple[pa.Array, pa.Array | None]:
         return lookup_keys(table, [rows.column(name) for name in key])
@@ -280,7 +293,7 @@ def look_up_rows(
     for batch in batches:
         cut = pieces(batch, lambda rows: pa.array(open_reader.get_many(keys_of(rows)[0])), most)
         for piece, values in cut:
-            columns, there = _decoded(table, *keys_of(piece), values, fields)
+            columns, there = _decoded(decoder, table, *keys_of(piece), values, fields)
             arrays, called = [*piece.columns, *columns], [*piece.schema.names, *names]
             whole = pa.RecordBatch.from_arrays(arrays, names=called)
             yield whole if keeps_absent else whole.filter(there)
