@@ -111,6 +111,39 @@ def test_a_removal_that_fails_is_logged(url, monkeypatch, caplog) -> None:
     assert admin.versions(url)
 
 
+class Died(BaseException):
+    """Ends a load as a kill of its process does: without any cleaning up."""
+
+
+@SOURCES
+def test_an_empty_database_of_a_killed_load_is_named(spark, url, monkeypatch, caplog) -> None:
+    rows = spark.range(20).selectExpr("id", "string(id) AS note")
+
+    def dies(*_, **__):
+        raise Died
+
+    with monkeypatch.context() as patch:
+        patch.setattr("siltstone.spark._load.run", dies)
+        patch.setattr("siltstone.spark._creation.Creation.undo", lambda _: False)
+        patch.setattr("siltstone.spark._commit.abort", lambda _: None)
+        with pytest.raises(Died):
+            kv.bulk_load(rows, url, key=["id"], mode="ignore", txn=("load", 1))
+    for mode in ("errorifexists", "error"):
+        with pytest.raises(siltstone.Conflict, match=r"holds nothing.*Mode append.*destroy"):
+            kv.bulk_load(rows, url, key=["id"], mode=mode)
+    writer = rows.write.format("siltstone").mode("append").option("keyColumn", "id")
+    with pytest.raises(Exception, match=r"holds nothing.*Mode append.*destroy"):
+        writer.option("saveMode", "errorifexists").save(url)
+    assert kv.bulk_load(rows, url, key=["id"], mode="ignore").rows == 0
+    assert "holds nothing" in caplog.text
+    caplog.clear()
+    assert kv.bulk_load(rows, url, key=["id"], txn=("load", 1)).rows == 20
+    assert kv.bulk_load(rows, url, key=["id"], mode="ignore").rows == 0
+    with pytest.raises(siltstone.Conflict) as refused:
+        kv.bulk_load(rows, url, key=["id"], mode="error")
+    assert "holds nothing" not in f"{caplog.text}{refused.value}"
+
+
 # --- through Spark --------------------------------------------------------------------------------
 
 

@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from siltstone import admin, ingest
-from siltstone._open import StoreOptionsSource, Url, _open_for_a_moment, destroy
+from siltstone._open import StoreOptionsSource, Url, _open_for_a_moment, destroy, open_reader
 from siltstone.exceptions import Closed, Conflict, Fenced, Invalid, NotFound
+from siltstone.spark._pins import SMALL
 
-__all__ = ["Creation", "created_by", "removed_on_failure"]
+__all__ = ["Creation", "created_by", "exists", "log_ignored", "removed_on_failure"]
 
 LOG = logging.getLogger("siltstone.spark")
 EMPTY: Mapping[str, Any] = {
@@ -32,6 +33,13 @@ EMPTY: Mapping[str, Any] = {
 }
 """Fields of the manifest of a database that was opened twice, to create and to remove it, and into
 which nothing was written."""
+
+EMPTY_EXISTS = (
+    "It exists and holds nothing, as after a first load whose process was killed. Mode append "
+    "loads into it; siltstone.destroy(url) removes it, and the next load creates it again"
+)
+"""The remedy for a write that must create a database, and finds one without rows. The manifest does
+not show whether a killed write or a user created it, so such a write never loads into it."""
 
 
 @dataclass(frozen=True)
@@ -125,3 +133,37 @@ def removed_on_failure() -> Iterator[list[Creation]]:
         for creation in creations:
             creation.undo()
         raise
+
+
+def _holds_nothing(url: Url, store_options: StoreOptionsSource | None) -> bool:
+    """Whether the database has neither rows nor a version of an application nor a pending load.
+
+    :raises NotFound, Denied, Unavailable: as `open_reader`.
+    """
+    now = admin.manifest(url, store_options=store_options)
+    if any(now[name] != it for name, it in EMPTY.items() if name != "writer_epoch"):
+        return False
+    with open_reader(url, options=SMALL, store_options=store_options) as reader:
+        return next(iter(reader.scan(limit=1)), None) is None
+
+
+def exists(url: Url, mode: str, store_options: StoreOptionsSource | None) -> Conflict:
+    """The error of a write that must create the database, and finds one.
+
+    :param mode: the argument that says so.
+    """
+    text = (
+        f"there is a database at {url} already, and {mode}: mode append adds to it, mode overwrite "
+        "replaces what it holds"
+    )
+    return Conflict(f"{text}. {EMPTY_EXISTS}" if _holds_nothing(url, store_options) else text)
+
+
+def log_ignored(url: Url, store_options: StoreOptionsSource | None) -> None:
+    """Logs a warning if a write is ignored because of a database that holds nothing."""
+    if _holds_nothing(url, store_options):
+        LOG.warning(
+            "nothing was written to %s: its mode is ignore, and there is a database. %s",
+            url,
+            EMPTY_EXISTS,
+        )

@@ -15,7 +15,7 @@ import siltstone
 from siltstone import ingest
 from siltstone._numbers import size_of
 from siltstone._open import StoreOptionsSource, Url
-from siltstone.exceptions import Conflict, Invalid, NotFound
+from siltstone.exceptions import Invalid, NotFound
 from siltstone.options import Bytes, Options, Seconds, named_options
 from siltstone.spark._arguments import check_frame, expiry
 from siltstone.spark._bounds import bytes_range, check_bounded, key_range, table_range
@@ -31,7 +31,7 @@ from siltstone.spark._commit import (
     repetition,
     run,
 )
-from siltstone.spark._creation import Creation, removed_on_failure
+from siltstone.spark._creation import Creation, exists, log_ignored, removed_on_failure
 from siltstone.spark._matching import (
     Duplicates,
     Key,
@@ -103,7 +103,8 @@ def bulk_load(
     :param mode: "append" adds rows and overwrites rows with the same key. "overwrite" also deletes
         all other rows, "replace_range" all other rows of `replace`. "errorifexists" (or "error")
         and "ignore" write only if there is no database: otherwise the first raises Conflict, and
-        the second writes nothing. They check before the load begins.
+        the second writes nothing. They check before the load begins. A first load whose process
+        was killed leaves an empty database, which counts as one: "ignore" logs a warning then.
     :param replace: for "replace_range": the first key and the exclusive end, None for no bound. For
         a table these are values of the key's first column. Or a dict of values of a table's first
         key columns. All rows must lie in the range.
@@ -184,10 +185,9 @@ def _result_of_existing(submission: Submission) -> LoadResult | None:
         return None
     known = repetition(submission)
     if known is None and submission.mode in MUST_CREATE:
-        raise Conflict(
-            f"there is a database at {submission.url} already, and mode is {submission.mode!r}: "
-            "mode 'append' adds to it, mode 'overwrite' replaces what it holds"
-        )
+        raise exists(submission.url, f"mode is {submission.mode!r}", submission.store_options)
+    if known is None:
+        log_ignored(submission.url, submission.store_options)
     return known or LoadResult(0, 0, 0, None, None)
 
 

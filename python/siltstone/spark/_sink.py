@@ -21,7 +21,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import BinaryType, NullType, StringType, StructType, TimestampType
 
 from siltstone import ingest
-from siltstone.exceptions import Conflict, Invalid, NotFound, Unsupported
+from siltstone.exceptions import Invalid, NotFound, Unsupported
 from siltstone.spark._arguments import expiry
 from siltstone.spark._bounds import check_bounded
 from siltstone.spark._columns import case_sensitivity, match, schema_of
@@ -35,7 +35,7 @@ from siltstone.spark._commit import (
     recorded,
     submitted,
 )
-from siltstone.spark._creation import Creation, removed_on_failure
+from siltstone.spark._creation import Creation, exists, log_ignored, removed_on_failure
 from siltstone.spark._matching import (
     check_columns,
     expiry_column,
@@ -246,15 +246,13 @@ def _is_skipped(given: Mapping[str, str], overwrite: bool) -> bool:
     except NotFound:
         return False
     if mode == "ignore":
+        log_ignored(url, provider)
         return True
     app, version = given.get("txnAppId"), number(given, "txnVersion", least=0)
     if app is not None and version is not None and recorded(url, (app, version), provider):
         # This write created the database.
         return True
-    raise Conflict(
-        f"there is a database at {url} already, and saveMode is {mode!r}: mode append adds to it, "
-        "mode overwrite replaces what it holds"
-    )
+    raise exists(url, f"saveMode is {mode!r}", provider)
 
 
 def _columns(
