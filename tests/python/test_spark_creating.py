@@ -179,6 +179,42 @@ def test_insert_into_a_view_with_columns_creates_a_table(spark, url) -> None:
     assert sorted(row.day for row in spark.sql("SELECT * FROM made").collect()) == [1, 2]
 
 
+@SOURCES
+def test_a_view_reads_what_was_inserted_through_it(spark, url) -> None:
+    """Only columns named key and value make a database of bytes, which has no other names."""
+    view = (
+        "CREATE OR REPLACE TEMPORARY VIEW made (id STRING, value STRING) "
+        f"USING siltstone OPTIONS (path '{url}', keyColumn 'id')"
+    )
+    spark.sql(view)
+    spark.sql("INSERT INTO made VALUES ('a', '1')")
+    # The query of the first INSERT has no nulls, and the view's columns may have some.
+    spark.sql("INSERT INTO made SELECT NULL, '2'")
+    spark.sql(view)
+    assert sorted(map(tuple, spark.table("made").collect()), key=str) == [("a", "1"), (None, "2")]
+    assert key_of(url) == ["id"]
+    options = {"keyColumn": "id", "valueColumn": "value"}
+    spark.table("made").where("id = 'a'").write.format("siltstone").mode("append").options(
+        **options
+    ).save(url + "-2")
+    assert key_of(url + "-2") is None
+    strings = spark.read.format("siltstone").schema("key string, value string")
+    with pytest.raises(Exception, match=r"Leave the schema out.*string\(key\)"):
+        strings.load(url + "-2").collect()
+
+
+def test_a_pair_by_another_name_is_warned_of(spark, url, caplog) -> None:
+    named = pairs(spark).selectExpr("key AS id", "value")
+    for place, more in ((url, {"key": "id"}), (url + "-2", {"key": "id", "value": "value"})):
+        kv.bulk_load(named, place, **more)
+        assert key_of(place) is None
+        assert ("key=['id']" in caplog.text) is (place == url)
+        caplog.clear()
+    kv.bulk_load(named, url, key="id")
+    kv.bulk_load(pairs(spark), url + "-3", key="KEY")
+    assert not caplog.text
+
+
 def test_a_load_that_must_create_refuses_a_database(spark, url) -> None:
     assert kv.bulk_load(pairs(spark), url, key="key", mode="errorifexists").rows == 10
     more = pairs(spark, 20)

@@ -84,6 +84,7 @@ def bulk_load(
 
     If there is no database, one is created: a database of bytes if `key` is one name and the frame
     has a key and a value column, each binary or string; otherwise a table with the frame's columns.
+    If the key column of a database of bytes has another name than "key", give `value`, too.
     A load that fails removes the database that it created, unless another process has written to
     it.
 

@@ -5,6 +5,7 @@ All checks run on the driver, before a job begins. Nothing is cast.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -51,6 +52,7 @@ __all__ = [
     "table_or_create",
 ]
 
+LOG = logging.getLogger("siltstone.spark")
 KEYS = ("binary", "string")
 """Types that are keys and values of a database without a schema."""
 VOID = "void"
@@ -141,6 +143,8 @@ def table_or_create(
     store_options: StoreOptionsSource | None,
     creations: list[Creation],
     order: str | None = None,
+    *,
+    saved: bool = False,
 ) -> str | None:
     """As `table_at`, but creates the database if there is none: of bytes if the frame has exactly a
     key and a value column, both binary or string; otherwise a table with the frame's columns.
@@ -150,16 +154,30 @@ def table_or_create(
     :param creations: gets what this call created. The caller removes it if the write fails.
     :param order: the column of which the greatest value is kept. It is part of a table, but a frame
         of a key, a value and this column makes a database of bytes.
+    :param saved: whether the data source writes the frame. Its columns may be those that a view
+        declares, and the view must be able to read them: the columns of a database of bytes are
+        then named key and value, unless the caller names the value.
     :raises Invalid, Unsupported: a column of a type that no table has.
     """
     with suppress(NotFound):
         return table_at(url, key, as_bytes, store_options)
     create: Callable[[], None]
-    if as_bytes or _pairs(columns, key, value, (*without, order)):
+    pairs = as_bytes or _pairs(columns, key, value, (*without, order))
+    named = as_bytes or value is not None or match("key", [key] if isinstance(key, str) else [])
+    if pairs and (named or not saved):
         create = partial(_create_bytes, url, store_options)
+        if not named:
+            LOG.warning(
+                "the first write to %s creates a database of bytes, with the columns key and "
+                "value, from the columns %r and 'value'. For a table with the frame's columns, "
+                "give key=[%r]; for a database of bytes, give value='value'",
+                url,
+                key,
+                key,
+            )
     else:
         spoken = [key] if isinstance(key, str) else key
-        schema = derived(columns, spoken, value, without)
+        schema = derived(columns, spoken, value, without, nullable=saved)
         create = partial(_create_for_a_moment, url, schema, store_options)
     creation = created_by(create, url, store_options)
     if creation is not None:
@@ -194,11 +212,15 @@ def derived(
     key: Sequence[str],
     value: str | Sequence[str] | None,
     without: Sequence[str | None],
+    *,
+    nullable: bool = False,
 ) -> TableSchema:
     """The schema of a table with the frame's columns. Columns that are not part of the key are
     nullable, as in the files that Spark writes: a frame of literals is not nullable only because of
     the way in which it was made.
 
+    :param nullable: whether all columns of the key are nullable. For `INSERT INTO` a view, Spark
+        passes the columns of the query, and not those that the view declares.
     :raises Invalid: a column of a type that no table has; no key.
     """
     kinds = {field.name: field.dataType for field in columns.fields}
@@ -210,7 +232,9 @@ def derived(
         values = [value] if isinstance(value, str) else value
         only = {_named(kinds, name, "value") for name in values}
     fields = {
-        name: pa.field(name, arrow_type(kind, name), free[name] or not _begins(key, name))
+        name: pa.field(
+            name, arrow_type(kind, name), nullable or free[name] or not _begins(key, name)
+        )
         for name, kind in kinds.items()
         if name not in without and (only is None or name in only or _begins(key, name))
     }

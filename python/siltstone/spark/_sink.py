@@ -274,10 +274,8 @@ def _columns(
             _bytes_columns(given, schema)
         spoken = key[0] if len(key) == 1 else key
         value = given.get("valueColumn")
-        without = (op, ends)
-        table = table_or_create(
-            schema, place, spoken, value, without, as_bytes, provider, creations
-        )
+        more = ((op, ends), as_bytes, provider, creations)
+        table = table_or_create(schema, place, spoken, value, *more, saved=True)
     if table is None:
         columns = _bytes_columns(given, schema)
         return None, columns, columns

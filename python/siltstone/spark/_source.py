@@ -131,7 +131,9 @@ def _asked_fields(planned: Planned, schema: StructType) -> pa.Schema:
         if match(field.name, COLUMNS) is None or not isinstance(field.dataType, BinaryType):
             raise Invalid(
                 f"the schema asks for {field.simpleString()}; a database without a schema has "
-                "key and value, both binary"
+                "key and value, both binary. Leave the schema out, and name and cast the columns "
+                "in the query: SELECT string(key) AS id, string(value) AS name. In SQL: CREATE "
+                "TEMPORARY VIEW without a list of columns"
             )
     return pa.schema([pa.field(one.name, pa.binary(), one.nullable) for one in schema.fields])
 
