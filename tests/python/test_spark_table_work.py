@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -105,6 +106,35 @@ def test_a_range_is_deleted_once(spark, orders, pairs) -> None:
     assert kv.count(pairs) == 10
     kv.delete(pairs, start=b"b/15")
     assert kv.count(pairs) == 5
+
+
+def test_a_key_with_its_orders_is_looked_up_and_deleted(spark, url) -> None:
+    rows = spark.range(4).selectExpr("'DE' AS country", "id", "'x' AS note")
+    key = ["country", "id desc"]
+    kv.bulk_load(rows, url, key=key)
+    found = kv.lookup(rows.select("country", "id"), url, key=key, how="inner")
+    assert found.count() == 4
+    with pytest.raises(siltstone.Invalid, match="no column 'id asc'"):
+        kv.delete(rows, url, key=["country", "id asc"])
+    kv.delete(rows.where("id < 3"), url, key=key)
+    assert kv.count(url) == 1
+
+
+def test_a_narrower_column_is_told_to_be_cast(spark, url) -> None:
+    """The table needs no wider column."""
+    columns = {"n": ("int", "smallint"), "x": ("double", "float")}
+    columns["d"] = ("decimal(9,2)", "decimal(8,2)")
+    wide = [f"cast(id AS {kind}) AS {name}" for name, (kind, _) in columns.items()]
+    kv.bulk_load(spark.range(1).selectExpr("id", *wide), url, key=["id"])
+    for name, (kind, narrow) in columns.items():
+        frame = spark.range(1).selectExpr("id", f"cast(id AS {narrow}) AS {name}")
+        with pytest.raises(siltstone.Invalid, match=re.escape(f"cast it to {kind}")) as told:
+            kv.update_columns(frame, url, key=["id"])
+        assert "widen" not in str(told.value)
+    for kind in ("bigint", "decimal(9,3)"):
+        frame = spark.range(1).selectExpr("id", f"cast(id AS {kind}) AS n")
+        with pytest.raises(siltstone.Invalid, match="widen_column"):
+            kv.update_columns(frame, url, key=["id"])
 
 
 def test_a_delete_without_a_bound_is_refused(spark, orders) -> None:

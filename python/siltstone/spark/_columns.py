@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "COLUMNS",
+    "DECIMAL",
     "arrow_fields",
     "arrow_type",
     "bytes_of",

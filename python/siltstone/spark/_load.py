@@ -249,7 +249,8 @@ def delete(
     are there when the writer takes the delete in. The result counts no rows then.
 
     :param df: the keys, or the URL of the database if a range is deleted.
-    :param key: for a table, the frame's columns that hold the table's key columns, in their order.
+    :param key: for a table, the frame's columns that hold the table's key columns, in their order,
+        or the key as `bulk_load` takes it.
         For a database of bytes, the key column: binary, or string, which stands for its UTF-8.
     :param where: for a table, values of the first columns of the key.
     :param start: the first key, inclusive. For a table, a value of the first key column that

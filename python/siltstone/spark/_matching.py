@@ -19,6 +19,7 @@ from siltstone._open import StoreOptionsSource, Url, _open_for_a_moment
 from siltstone.exceptions import Invalid, NotFound
 from siltstone.spark._arguments import MOST_TASKS
 from siltstone.spark._columns import (
+    DECIMAL,
     arrow_fields,
     arrow_type,
     explained_absence,
@@ -55,6 +56,8 @@ __all__ = [
 LOG = logging.getLogger("siltstone.spark")
 KEYS = ("binary", "string")
 """Types that are keys and values of a database without a schema."""
+WIDENING = (("tinyint", "smallint", "int", "bigint"), ("float", "double"), ("string", "binary"))
+"""Types that a column of a table can be widened through, from the narrowest on."""
 VOID = "void"
 """The type of a column of nulls alone."""
 
@@ -350,12 +353,24 @@ def _check_type(text: str, name: str, column: str, kind: str) -> None:
     if kind in (wanted, VOID):
         return
     way = f"cast it to {wanted}"
-    if "<" not in kind and name not in schema_of(text).key:
+    if "<" not in kind and name not in schema_of(text).key and not _is_narrower(kind, wanted):
         way += ", or let the table have a wider one by db.table.widen_column, which is one commit"
     raise Invalid(
         f"the column {column!r} is of type {kind}, and {name!r} of the table is of type {wanted}, "
         f"{arrow_fields(text).field(name).type} in Arrow; {way}"
     )
+
+
+def _is_narrower(kind: str, wanted: str) -> bool:
+    """Whether the type `wanted` holds all values of the type `kind`."""
+    for types in WIDENING:
+        if kind in types and wanted in types:
+            return types.index(kind) < types.index(wanted)
+    decimals = DECIMAL.fullmatch(kind), DECIMAL.fullmatch(wanted)
+    if decimals[0] is None or decimals[1] is None:
+        return False
+    (digits, scale), (more, same) = (tuple(map(int, one.groups())) for one in decimals if one)
+    return scale == same and digits < more
 
 
 def prepared_rows(
@@ -422,6 +437,9 @@ def check_pairs(df: DataFrame, text: str, key: Key, leading: bool = False) -> di
     """
     spoken = [key] if isinstance(key, str) else list(key)
     names, kinds = schema_of(text).key, _kinds(df)
+    if any(match(one, kinds) is None for one in spoken) and is_key(text, spoken):
+        # The key with its orders, as loads and merges take it.
+        spoken = list(names)
     if leading and 0 < len(spoken) < len(names):
         names = names[: len(spoken)]
     if len(spoken) != len(names):
