@@ -505,6 +505,24 @@ def test_a_lookup_that_follows_keeps_its_columns(spark, url, prefix) -> None:
 KINDS = {"id": pa.int64(), "small": pa.int32(), "real": pa.float32(), "text": pa.string()}
 
 
+def test_a_lookup_names_columns_that_spark_cannot_pass(spark, orders) -> None:
+    refused = {
+        "two columns 'X'": "1 AS x, 2 AS X",
+        "'x' is of type interval month": "INTERVAL '1' MONTH AS x",
+        "'x' is of type array<interval year>": "array(INTERVAL '1' YEAR) AS x",
+        "'x' is of type interval, .*cast it to string": "make_interval(1) AS x",
+    }
+    for text, column in refused.items():
+        for more in ({"key": "country", "prefix": True}, {"key": ["country", "order"]}):
+            frame = spark.sql(f"SELECT 'DE' AS country, 1L AS `order`, {column}")
+            with pytest.raises(siltstone.Invalid, match=text):
+                kv.lookup(frame, orders, **more)
+    days = spark.sql(
+        "SELECT 'DE' AS c, 1L AS i, INTERVAL '1' DAY AS x, named_struct('interval', 1)"
+    )
+    assert kv.lookup(days, orders, key=["c", "i"]).count() == 1
+
+
 def test_columns_with_dots_are_loaded_looked_up_and_merged(spark: Any, tmp_path: Path):
     """PySpark takes a dot in a name for a field of a struct."""
     url = str(tmp_path / "dots.db")

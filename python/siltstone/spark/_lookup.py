@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -48,6 +49,9 @@ if TYPE_CHECKING:
 __all__ = ["get", "lookup"]
 
 Selected = Mapping[str, str] | Sequence[str] | None
+NO_ARROW = re.compile(r"\binterval(?!:| day| hour| minute| second)")
+"""Types of which Spark makes no Arrow batches: intervals of years and months, and those without a
+unit."""
 
 
 def lookup(
@@ -90,8 +94,9 @@ def lookup(
         at most so old. Two batches may read two states. Each worker keeps a reader that follows.
         The frame keeps its columns and types if columns are added or widened meanwhile.
     :param options, store_options, merge_operator: as for `scan`.
-    :raises Invalid: an unknown column, a key of another type, a name that `df` has already, another
-        `how`; a limit without `prefix` or below 1; `max_staleness` beside `checkpoint`; as `scan`.
+    :raises Invalid: an unknown column, a key of another type, a name that `df` has already or has
+        twice, a column of `df` that is an interval of months or years, another `how`; a limit
+        without `prefix` or below 1; `max_staleness` beside `checkpoint`; as `scan`.
     :raises Unsupported: as `scan`.
     :raises NotFound, Expired, Denied, Unavailable, Corruption: as `siltstone.open_reader`.
     """
@@ -104,6 +109,7 @@ def lookup(
             raise Invalid(f"limit is {limit}, which only prefix=True takes")
     more = (options, store_options, merge_operator)
     with resolving_as(df.sparkSession), _state(url, checkpoint, max_staleness, more) as opened:
+        _check_passable(df)
         reader, pickled = opened
         table = None if as_bytes else text_of(reader)
         if table is None:
@@ -163,6 +169,27 @@ def _state(
         raise Invalid("checkpoint names one state, and max_staleness follows the writer: give one")
     with following(url, max_staleness, *more) as (reader, pickled):
         yield reader, pickled
+
+
+def _check_passable(df: DataFrame) -> None:
+    """Checks that Spark can pass the columns of the frame to Python and back.
+
+    :raises Invalid: two columns of one name, or a column of a type that Arrow does not have.
+    """
+    seen = set()
+    for field in df.schema.fields:
+        if folded(field.name) in seen:
+            raise Invalid(
+                f"the frame has two columns {field.name!r}, and Spark cannot pass both to Python: "
+                "rename one before, for example by df.toDF(…), or drop it"
+            )
+        seen.add(folded(field.name))
+        kind = field.dataType.simpleString()
+        if NO_ARROW.search(kind):
+            raise Invalid(
+                f"the column {field.name!r} is of type {kind}, which Spark cannot pass to Python: "
+                "cast it to string before, or drop it and join it afterwards"
+            )
 
 
 def _check_new(df: DataFrame, names: Sequence[str]) -> None:
