@@ -203,6 +203,23 @@ def test_a_view_reads_what_was_inserted_through_it(spark, url) -> None:
         strings.load(url + "-2").collect()
 
 
+@SOURCES
+def test_a_view_with_options_of_reading_is_inserted_into(spark, url) -> None:
+    def insert(**options: str) -> None:
+        spoken = ", ".join(f"{name} '{text}'" for name, text in options.items())
+        made = f"made USING siltstone OPTIONS (path '{url}', {spoken})"
+        spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW {made}")
+        spark.sql("INSERT INTO made VALUES (X'61', X'62')")
+
+    insert(numPartitions="2", checkpointLifetime="2h", filterPushdown="false")
+    assert count(url) == 1
+    for name, text in {"start": "a", "END": "b", "prefix": "a", "versionAsOf": "1"}.items():
+        with pytest.raises(Exception, match=f"(?i)option '{name}'.*view with it is read-only"):
+            insert(**{name: text})
+    with pytest.raises(Exception, match=r"(?i)no option 'numpartition'"):
+        insert(numPartition="2")
+
+
 def test_a_pair_by_another_name_is_warned_of(spark, url, caplog) -> None:
     named = pairs(spark).selectExpr("key AS id", "value")
     for place, more in ((url, {"key": "id"}), (url + "-2", {"key": "id", "value": "value"})):

@@ -85,6 +85,11 @@ WANTED = {"op": ((StringType,), "a string"), "expire_at": ((TimestampType,), "a 
 LOG = logging.getLogger("siltstone.spark")
 RESERVED_OPTIONS = ("checkpointLocation", "queryName")
 """Options of a stream that are Spark's own."""
+IGNORED_OPTIONS = ("numPartitions", "checkpointLifetime", "filterPushdown")
+"""Options of reading that do not change which rows are read. A view that is inserted into may have
+them."""
+NARROWING_OPTIONS = ("checkpoint", "versionAsOf", "timestampAsOf", "prefix", "start", "end")
+"""Options of reading that choose rows. A view that has one is read-only."""
 SAVE_MODES = ("append", "errorifexists", "error", "ignore")
 COMMITS_STREAMS = "pyspark.sql.worker.python_streaming_sink_runner"
 """The main module of the process in which Spark commits the batches of a stream (4.1 to 4.3). It is
@@ -176,7 +181,9 @@ def sink_of(
     :raises Invalid: an unknown option or value; columns that do not match.
     :raises Conflict: there is a database, and the save mode is "errorifexists".
     """
-    given = parse_options(options, OPTIONS, "a frame is written", RESERVED_OPTIONS)
+    _check_whole(options)
+    passed_over = (*RESERVED_OPTIONS, *IGNORED_OPTIONS)
+    given = parse_options(options, OPTIONS, "a frame is written", passed_over)
     if "path" not in given:
         raise Invalid(
             f'no database is named: .save("s3://bucket/db"), or option("path", …). {CREATE_VIEW}'
@@ -225,6 +232,21 @@ def sink_of(
         skips,
         tuple(creations),
     )
+
+
+def _check_whole(options: Mapping[str, str]) -> None:
+    """Checks that no option chooses rows to read. The rows that are written may not be among them.
+
+    :raises Invalid: one does.
+    """
+    names = {name.casefold() for name in options}
+    found = next((name for name in NARROWING_OPTIONS if name.casefold() in names), None)
+    if found is not None:
+        raise Invalid(
+            f"there is no option {found!r} where a frame is written: a view with it is read-only, "
+            "because it shows one state or one range of the database. Insert through a view "
+            "without it"
+        )
 
 
 def _is_skipped(given: Mapping[str, str], overwrite: bool) -> bool:
