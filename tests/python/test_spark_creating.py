@@ -464,3 +464,6 @@ def test_a_null_in_a_column_without_nulls_names_the_remedy(spark, url) -> None:
     frame = spark.sql("SELECT 1L AS id, bigint(NULL) AS n")
     with pytest.raises(siltstone.Invalid, match=r"not null .*db\.table\.allow_nulls\('n'\)"):
         kv.bulk_load(frame, url, key=["id"])
+    kv.bulk_load(spark.range(1).selectExpr("id", "1 AS n"), url + "-2", key=["id"])
+    with pytest.raises(siltstone.Invalid, match=r"not null .*a key cannot be changed: filter"):
+        kv.bulk_load(spark.sql("SELECT bigint(NULL) AS id, 1 AS n"), url + "-2", key=["id"])

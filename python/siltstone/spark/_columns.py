@@ -466,8 +466,14 @@ def encoded(text: str, batch: pa.RecordBatch) -> tuple[pa.Array, pa.Array]:
         keys, values = schema_of(text).encode(rows)
     except Invalid as error:
         column = error.context.get("column")
-        if column in names and rows.column(column).null_count and column not in schema_of(text).key:
-            error.args = (f"{error}; db.table.allow_nulls({column!r}) makes the column nullable",)
+        if column in names and rows.column(column).null_count:
+            remedy = f"db.table.allow_nulls({column!r}) makes the column nullable"
+            if column in schema_of(text).key:
+                remedy = (
+                    "a key cannot be changed: filter such rows out, or load into a new table that "
+                    "siltstone.table.create made with this column nullable"
+                )
+            error.args = (f"{error}; {remedy}",)
         raise
     return pa.array(keys), pa.array(values)
 
