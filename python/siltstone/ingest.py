@@ -459,42 +459,39 @@ def submit(
     until = time.monotonic() + _native.seconds_of_duration(timeout, "timeout")
     # Another process may be adopting jobs right now. It gets time before it is fenced.
     ends_others = False
-    refused = None
     while True:
+        refused = None
         try:
-            stands = asked(None)
+            if (stands := asked(None)).state != "pending":
+                return stands
         except Unavailable as error:
             # If the queue of jobs is full, opening the database makes room.
             refused = error
-        else:
-            refused = None
-            if stands.state != "pending":
-                return stands
         barred = _take_in(request, take_over, store_options, ends_others=ends_others)
         ends_others = True
         left = until - time.monotonic()
         if left <= 0:
-            if refused is None and barred is None:
+            if barred is None:
                 # This call has adopted the job.
                 return asked(None)
-            fate = (
-                "it remains submitted, and the next writer adopts it"
-                if refused is None
-                else f"it is not submitted, so submit it again later ({refused})"
-            )
-            raise Timeout(
-                f"submit: the job was not adopted within the timeout; {fate}"
-                + (f" (this call could not open the database: {barred})" if barred else "")
-                + ". If the last writer died, fence it by opening with take_over=True"
-            )
+            raise _not_adopted(refused, barred)
         with suppress(Timeout):
             return asked(min(left, _LOOK_AGAIN))
 
 
+def _not_adopted(refused: Unavailable | None, barred: str | None) -> Timeout:
+    fate = "it remains submitted, and the next writer adopts it"
+    if refused is not None:
+        fate = f"it is not submitted, so submit it again later ({refused})"
+    why = f" (this call could not open the database: {barred})" if barred else ""
+    return Timeout(
+        f"submit: the job was not adopted within the timeout; {fate}{why}. If the last writer "
+        "died, fence it by opening with take_over=True"
+    )
+
+
 _LOOK_AGAIN = 2.0
 """Seconds after which `submit` tries again to open the database itself."""
-
-
 _TELL_OF_WRITERS = ("file", "memory")
 """Kinds of stores that know whether a writer is alive."""
 
