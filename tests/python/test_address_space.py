@@ -95,7 +95,9 @@ calls = {
 }
 value = bytes(100 * MIB)
 with siltstone.open(url, options={"max_batch_bytes": 1 << 30, "compression": "none"}) as db:
-    db.put(b"k", value)
+    # Memory that an earlier write has released is used again, so a write is the first large one.
+    first = b"small" if call in ("put", "batch") else value
+    db.put(b"k", first)
     db.flush(memtable=call.endswith("table"))
     db.get(b"k")
     before = time.monotonic()
@@ -108,7 +110,7 @@ with siltstone.open(url, options={"max_batch_bytes": 1 << 30, "compression": "no
     limit(None)
     assert time.monotonic() - before < 5, "the request was repeated"
     db.put(b"z", b"1").wait()
-    assert len(db.get(b"k")) == len(value)
+    assert db.get(b"k") == first
 """
 
 

@@ -43,10 +43,13 @@ const LARGE: usize = 1 << 20;
 ///
 /// # Errors
 /// Unavailable if there is no memory for it.
+#[inline]
 pub(crate) fn to_python<'py>(py: Python<'py>, bytes: &[u8]) -> PyResult<Bound<'py, PyBytes>> {
-    if bytes.len() < LARGE {
-        return Ok(PyBytes::new(py, bytes));
-    }
+    if bytes.len() < LARGE { Ok(PyBytes::new(py, bytes)) } else { large_to_python(py, bytes) }
+}
+
+#[cold]
+fn large_to_python<'py>(py: Python<'py>, bytes: &[u8]) -> PyResult<Bound<'py, PyBytes>> {
     let made = PyBytes::new_with(py, bytes.len(), |copy| {
         copy.copy_from_slice(bytes);
         Ok(())
