@@ -291,19 +291,16 @@ async fn place_of(objects: &Objects, since: &ChangesFrom) -> Result<(Arc<Manifes
             check_lives(&state)?;
             Ok((state, *token))
         }
-        ChangesFrom::Oldest | ChangesFrom::Seq(_) => {
+        ChangesFrom::Oldest | ChangesFrom::Seq(_) | ChangesFrom::Commit(_) => {
             let state = newest_state(&objects.env, objects.limit).await?.1;
             check_lives(&state)?;
             let wal = oldest_wal(objects, &state).await?;
-            let seq = if let ChangesFrom::Seq(seq) = since { *seq } else { Seq::NONE };
-            let token = ChangeToken::of(&state, LogPlace { seq, wal });
+            let token = match since {
+                ChangesFrom::Commit(commit) => after_commit(*commit, wal),
+                ChangesFrom::Seq(seq) => ChangeToken::of(&state, LogPlace { seq: *seq, wal }),
+                _ => ChangeToken::of(&state, LogPlace { seq: Seq::NONE, wal }),
+            };
             Ok((state, token))
-        }
-        ChangesFrom::Commit(commit) => {
-            let state = newest_state(&objects.env, objects.limit).await?.1;
-            check_lives(&state)?;
-            let wal = oldest_wal(objects, &state).await?;
-            Ok((state, after_commit(*commit, wal)))
         }
         ChangesFrom::Checkpoint(name) => {
             let state = newest_state(&objects.env, objects.limit).await?.1;
