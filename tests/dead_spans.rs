@@ -122,7 +122,7 @@ enum Op {
     Scan(ScanOf),
     Snapshot,
     ScanSnapshots(ScanOf),
-    /// A scan of a transaction that has put one key and deleted some.
+    /// Scans of a transaction that puts single keys and deletes some.
     Transaction(u32, u32, ScanOf),
     Flush,
     Compact,
@@ -238,6 +238,26 @@ impl World {
         }
         transaction.put(&key(put), b"own", None).unwrap();
         map.insert(key(put), b"own".to_vec());
+        // Spans of the scans end where a later write of the transaction puts a row, and where a
+        // rollback brings one back.
+        let savepoint = transaction.savepoint().unwrap();
+        let before = map.clone();
+        for (k, back) in [(delete.midpoint(put), false), (delete + 50, false), (put + 1, true)] {
+            for _ in 0..2 {
+                let rows = rows_of(transaction.scan(scan.range()).unwrap()).await;
+                check_rows(&rows, &map, &scan.range(), "a transaction");
+            }
+            for gone in delete + 100..(delete + 200).min(KEYS) {
+                transaction.delete(&key(gone)).unwrap();
+                map.remove(&key(gone));
+            }
+            if back {
+                transaction.rollback_to(&savepoint).unwrap();
+                map.clone_from(&before);
+            }
+            transaction.put(&key(k), b"later", None).unwrap();
+            map.insert(key(k), b"later".to_vec());
+        }
         for _ in 0..2 {
             let rows = rows_of(transaction.scan(scan.range()).unwrap()).await;
             check_rows(&rows, &map, &scan.range(), "a transaction");
@@ -437,6 +457,35 @@ fn reading_a_queue_stays_cheap() {
         batch.put(&key(77), b"new", None).unwrap();
         write(&db, &batch).await;
         assert_eq!(first(&db, ScanRange::all()).await.0, Some(key(77)));
+        db.close().await.unwrap();
+    });
+}
+
+/// The same within one transaction, whose deletes no other view sees.
+#[test]
+fn reading_a_queue_in_a_transaction_stays_cheap() {
+    let runtime = runtime();
+    let env = memory(&runtime);
+    runtime.block_on(async {
+        let db = Database::open(env, how(uncached())).await.unwrap();
+        let mut batch = Batch::new();
+        for k in 0..2_001 {
+            batch.put(&key(k), &[7; 40], None).unwrap();
+        }
+        write(&db, &batch).await;
+        db.flush_memtable().await.unwrap();
+        let transaction = db.transaction(Isolation::Serializable).unwrap();
+        let before = db.stats().get_requests;
+        for k in 0..2_000 {
+            let next = ScanRange { limit: Some(1), ..ScanRange::all() };
+            let rows = rows_of(transaction.scan(next).unwrap()).await;
+            assert_eq!(rows.first().map(|row| &row.0), Some(&key(k)));
+            transaction.delete(&key(k)).unwrap();
+        }
+        let gets = db.stats().get_requests - before;
+        assert!(gets <= 3 * 2_000, "{gets} GETs for 2,000 rows");
+        transaction.rollback();
+        assert_eq!(first(&db, ScanRange::all()).await.0, Some(key(0)));
         db.close().await.unwrap();
     });
 }

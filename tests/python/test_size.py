@@ -159,7 +159,7 @@ def test_it_is_awaited(url: str) -> None:
     asyncio.run(work())
 
 
-def test_a_transaction_measures_what_was_there_when_it_began(url: str) -> None:
+def test_a_transaction_measures_what_it_sees(url: str) -> None:
     async def asynchronous() -> Size:
         async with siltstone.aio.open(url) as db, db.transaction() as tx:
             return await tx.approximate_size()
@@ -170,11 +170,15 @@ def test_a_transaction_measures_what_was_there_when_it_began(url: str) -> None:
         with db.transaction() as tx:
             before = tx.approximate_size()
             assert before == db.approximate_size()
-            tx.delete_range(start=b"a")
             fill(db, range(1000, 2000))
             db.flush(memtable=True)
             assert tx.approximate_size() == before
             assert db.approximate_size() != before
+            tx.put(b"own", b"x" * 500)
+            own = tx.approximate_size()
+            assert own.rows == before.rows + 1
+            assert own.bytes >= before.bytes + 500
+            assert tx.approximate_size(prefix=b"own").rows == 1
             tx.rollback()
         after = db.approximate_size()
     assert asyncio.run(asynchronous()) == after

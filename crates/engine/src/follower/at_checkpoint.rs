@@ -320,14 +320,7 @@ impl PinnedRows {
         let (active, frozen) = self.rows.memtables();
         let below = Arc::new(Levels::of_manifest(manifest, &Levels::default(), budget)?);
         let (levels, queue) = IngestQueue::over(self.rows.queued(), &below);
-        let tree = Tree {
-            active,
-            frozen,
-            levels,
-            queue,
-            flushed_seq: self.flushed,
-            frozen_until: Seq::MAX,
-        };
+        let tree = Tree { active, frozen, levels, queue, flushed_seq: self.flushed, own: None };
         Ok(ReaderView { tree: Arc::new(tree), seq: self.seq, manifest: Arc::clone(manifest) })
     }
 }

@@ -592,8 +592,7 @@ impl Follower {
         self.shown = seq;
         let (active, frozen) = self.rows.memtables();
         let (levels, queue) = IngestQueue::over(self.rows.queued(), &self.levels);
-        let tree =
-            Tree { active, frozen, levels, queue, flushed_seq: flushed, frozen_until: Seq::MAX };
+        let tree = Tree { active, frozen, levels, queue, flushed_seq: flushed, own: None };
         Some(ReaderView { tree: Arc::new(tree), seq, manifest: Arc::clone(version) })
     }
 }

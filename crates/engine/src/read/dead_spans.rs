@@ -2,7 +2,8 @@
 //!
 //! A span without a value at sequence number `n` stays so for every later view of the same tables,
 //! until a value is written into it. All such values are in the memtables, whose entries are in the
-//! order of their numbers, so each is looked at once.
+//! order of their numbers, so each is looked at once. A transaction with own writes has spans of
+//! its own: it reads all else at one moment, so only its own values end them.
 
 use super::Pin;
 use super::tree::Tree;
@@ -18,7 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// Spans that are remembered for the tables of a tree. A new one takes the place of the oldest.
 const MAX_SPANS: usize = 16;
 
-/// The spans without a value over the tables of one tree.
+/// The spans without a value over the tables of one tree, or in the view of one transaction.
 #[derive(Debug, Default)]
 pub(crate) struct DeadSpans {
     /// Whether there are any; a scan takes the lock only then.
@@ -43,49 +44,53 @@ struct KnownSpan {
 }
 
 impl DeadSpans {
-    /// The spans in which no key has a value at `pin`, a view of the tables of these spans.
-    pub(super) fn of(&self, pin: &Pin) -> Vec<DeadSpan> {
-        if !self.some.load(Ordering::Acquire) {
-            return Vec::new();
-        }
-        let seq = pin.seq.min(pin.tree.frozen_until);
-        let mut known = self.known.lock();
-        known.advance(&pin.tree, seq);
-        self.some.store(!known.spans.is_empty(), Ordering::Release);
-        let usable = known.spans.iter().filter(|one| one.since <= seq && one.now <= pin.now);
-        let mut spans: Vec<KnownSpan> = usable.cloned().collect();
-        drop(known);
-        // A transaction's own values are not in the shared memtables.
-        let own = pin.tree.own_memtable().into_iter();
-        if !cut_by(&mut spans, own, Seq::NONE, Seq::MAX) {
-            spans.clear();
-        }
-        spans.into_iter().map(|one| one.span).collect()
+    /// The spans in which no key has a value at `pin`.
+    pub(super) fn of(pin: &Pin) -> Vec<DeadSpan> {
+        DeadSpans::usable(pin).into_iter().map(|one| one.span).collect()
     }
 
-    /// Remembers `found`, in which no key has a value at `pin`, a view of the tables of these
-    /// spans. Views that do not see all of the tables, and those with own writes, leave nothing.
-    pub(super) fn learn(&self, pin: &Pin, found: Vec<DeadSpan>) {
-        let tree = &pin.tree;
-        let seq = pin.seq.min(tree.frozen_until);
-        if tree.levels.newest > seq || tree.own_memtable().is_some_and(|own| !own.is_empty()) {
+    /// The spans with which the view of a transaction begins that reads at `base`.
+    pub(super) fn of_own(base: &Pin) -> DeadSpans {
+        let spans = DeadSpans::usable(base);
+        let some = AtomicBool::new(!spans.is_empty());
+        DeadSpans { some, known: Mutex::new(Known { spans, until: base.seq }) }
+    }
+
+    fn usable(pin: &Pin) -> Vec<KnownSpan> {
+        let dead = pin.tree.dead();
+        if !dead.some.load(Ordering::Acquire) {
+            return Vec::new();
+        }
+        let mut known = dead.known.lock();
+        known.advance(&pin.tree, pin.seq);
+        dead.some.store(!known.spans.is_empty(), Ordering::Release);
+        let usable = known.spans.iter().filter(|one| one.since <= pin.seq && one.now <= pin.now);
+        usable.cloned().collect()
+    }
+
+    /// Remembers `found`, in which no key has a value at `pin`. A shared view that does not see all
+    /// of the tables leaves nothing.
+    pub(super) fn learn(pin: &Pin, found: Vec<DeadSpan>) {
+        let (tree, seq) = (&pin.tree, pin.seq);
+        if tree.own.is_none() && tree.levels.newest > seq {
             return;
         }
         let found = found.into_iter().map(|span| KnownSpan { span, since: seq, now: pin.now });
         let mut found: Vec<KnownSpan> = found.collect();
-        let mut known = self.known.lock();
+        let dead = tree.dead();
+        let mut known = dead.known.lock();
         known.advance(tree, seq);
         let until = known.until;
         if seq < until {
             // Values of after the view, up to the moment to which the other spans were checked. The
             // memtables of the view may end before it.
-            let last = tree.shared_memtables().filter_map(|memtable| memtable.last_seq()).max();
-            if last < Some(until) || !cut_by(&mut found, tree.shared_memtables(), seq, until) {
+            let last = tree.growing_memtables().filter_map(|memtable| memtable.last_seq()).max();
+            if last < Some(until) || !cut_by(&mut found, tree.growing_memtables(), seq, until) {
                 return;
             }
         }
         found.into_iter().for_each(|span| known.add(span));
-        self.some.store(!known.spans.is_empty(), Ordering::Release);
+        dead.some.store(!known.spans.is_empty(), Ordering::Release);
     }
 }
 
@@ -97,7 +102,7 @@ impl Known {
             return;
         }
         let after = std::mem::replace(&mut self.until, seq);
-        if !cut_by(&mut self.spans, tree.shared_memtables(), after, seq) {
+        if !cut_by(&mut self.spans, tree.growing_memtables(), after, seq) {
             self.spans.clear();
         }
     }
@@ -194,7 +199,7 @@ mod tests {
             levels: Arc::clone(levels),
             queue: None,
             flushed_seq: Seq::NONE,
-            frozen_until: Seq::MAX,
+            own: None,
         };
         Pin { tree: Arc::new(tree), seq: Seq(seq), now: UnixMillis(now) }
     }
@@ -213,41 +218,41 @@ mod tests {
     #[test]
     fn a_view_that_does_not_see_all_of_the_tables_leaves_nothing() {
         let (levels, active) = (levels(), Arc::new(Memtable::new()));
-        levels.dead.learn(&view(&levels, &active, 9, 0), vec![span("a", None)]);
-        assert_eq!(levels.dead.of(&view(&levels, &active, 20, 0)), []);
-        levels.dead.learn(&view(&levels, &active, 10, 0), vec![span("a", None)]);
-        assert_eq!(levels.dead.of(&view(&levels, &active, 20, 0)), [span("a", None)]);
+        DeadSpans::learn(&view(&levels, &active, 9, 0), vec![span("a", None)]);
+        assert_eq!(DeadSpans::of(&view(&levels, &active, 20, 0)), []);
+        DeadSpans::learn(&view(&levels, &active, 10, 0), vec![span("a", None)]);
+        assert_eq!(DeadSpans::of(&view(&levels, &active, 20, 0)), [span("a", None)]);
     }
 
     /// Rule 2: a snapshot may see a row that was deleted, or had expired, when the span was found.
     #[test]
     fn an_older_view_uses_nothing() {
         let (levels, active) = (levels(), Arc::new(Memtable::new()));
-        levels.dead.learn(&view(&levels, &active, 20, 500), vec![span("a", None)]);
-        assert_eq!(levels.dead.of(&view(&levels, &active, 19, 500)), []);
-        assert_eq!(levels.dead.of(&view(&levels, &active, 20, 499)), []);
-        assert_eq!(levels.dead.of(&view(&levels, &active, 20, 500)), [span("a", None)]);
+        DeadSpans::learn(&view(&levels, &active, 20, 500), vec![span("a", None)]);
+        assert_eq!(DeadSpans::of(&view(&levels, &active, 19, 500)), []);
+        assert_eq!(DeadSpans::of(&view(&levels, &active, 20, 499)), []);
+        assert_eq!(DeadSpans::of(&view(&levels, &active, 20, 500)), [span("a", None)]);
     }
 
     /// Rule 3, also for a span that is found late, beside others that were checked further.
     #[test]
     fn values_are_cut_out() {
         let (levels, active) = (levels(), Arc::new(Memtable::new()));
-        levels.dead.learn(&view(&levels, &active, 10, 0), vec![span("a", Some("f"))]);
+        DeadSpans::learn(&view(&levels, &active, 10, 0), vec![span("a", Some("f"))]);
         put(&active, 11, "c");
         put(&active, 12, "x");
         let cut = [span("a", Some("c")), span("c\0", Some("f"))];
         let sorted = |pin: &Pin| {
-            let mut spans = levels.dead.of(pin);
+            let mut spans = DeadSpans::of(pin);
             spans.sort_by(|a, b| a.start.cmp(&b.start));
             spans
         };
         assert_eq!(sorted(&view(&levels, &active, 12, 0)), cut);
-        levels.dead.learn(&view(&levels, &active, 10, 0), vec![span("w", None)]);
+        DeadSpans::learn(&view(&levels, &active, 10, 0), vec![span("w", None)]);
         let late = [span("w", Some("x")), span("x\0", None)];
         assert_eq!(sorted(&view(&levels, &active, 12, 0)), [cut, late].concat());
         // A view whose memtables end before the last check cannot check its own.
-        levels.dead.learn(&view(&levels, &Arc::new(Memtable::new()), 10, 0), vec![span("g", None)]);
+        DeadSpans::learn(&view(&levels, &Arc::new(Memtable::new()), 10, 0), vec![span("g", None)]);
         assert_eq!(sorted(&view(&levels, &active, 12, 0)).len(), 4);
     }
 
@@ -255,16 +260,16 @@ mod tests {
     fn touching_spans_are_one_and_the_oldest_goes() {
         let (levels, active) = (levels(), Arc::new(Memtable::new()));
         let pin = view(&levels, &active, 10, 0);
-        levels.dead.learn(&pin, vec![span("a", Some("c")), span("e", Some("f"))]);
-        levels.dead.learn(&pin, vec![span("c", Some("e"))]);
+        DeadSpans::learn(&pin, vec![span("a", Some("c")), span("e", Some("f"))]);
+        DeadSpans::learn(&pin, vec![span("c", Some("e"))]);
         let all = DeadSpan { entries: 300, ..span("a", Some("f")) };
-        assert_eq!(levels.dead.of(&pin), [all]);
+        assert_eq!(DeadSpans::of(&pin), [all]);
         for at in 0..MAX_SPANS {
             let start = format!("g{at:02}");
             let end = Some(Bytes::from(format!("g{at:02}0")));
-            levels.dead.learn(&pin, vec![DeadSpan { start: start.into(), end, entries: 100 }]);
+            DeadSpans::learn(&pin, vec![DeadSpan { start: start.into(), end, entries: 100 }]);
         }
-        let kept = levels.dead.of(&pin);
+        let kept = DeadSpans::of(&pin);
         assert_eq!(kept.len(), MAX_SPANS);
         assert!(kept.iter().all(|span| span.start.starts_with(b"g")));
     }

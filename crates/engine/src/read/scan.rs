@@ -1,6 +1,7 @@
 //! Scans: a merge of cursors over memtables and tables, and the driver that fetches their missing
 //! blocks. A scan must never show a row that is newer than its pin.
 
+use super::dead_spans::DeadSpans;
 use super::read_range::ReadRange;
 use super::scan_blocks::{ScanBlocks, following};
 use super::scan_run::ScanRun;
@@ -218,7 +219,7 @@ impl Scan {
             })?;
             let found = visible.take_dead_spans();
             if !found.is_empty() {
-                self.pin.tree.levels.dead.learn(&self.pin, found);
+                DeadSpans::learn(&self.pin, found);
             }
             match step {
                 Step::Ready if *left > 0 => return Ok(FillOutcome::Full),
@@ -290,7 +291,7 @@ impl Scan {
     /// Moves the beginning of the scan out of known spans without a value, and keeps those in the
     /// rest of the range.
     fn skip_dead(&mut self) {
-        let mut known = self.pin.tree.levels.dead.of(&self.pin);
+        let mut known = DeadSpans::of(&self.pin);
         while let Some(span) = known.iter().find(|span| self.begins_in(span)) {
             let bound = if self.range.reverse { Some(&span.start) } else { span.end.as_ref() };
             match bound.filter(|bound| !bound.is_empty()) {

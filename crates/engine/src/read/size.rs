@@ -56,10 +56,10 @@ pub(crate) fn approximate_size(context: &ReadContext, pin: &Pin, range: ScanRang
         return Answer::Ready(size);
     }
     let tree = &pin.tree;
-    for memtable in tree.memtables() {
+    for (memtable, until) in tree.memtables_at(pin.seq) {
         // Rows that are in tables too are counted there; later rows are not counted.
         let in_tables = memtable.last_seq().is_none_or(|last| last <= tree.flushed_seq);
-        if !in_tables && memtable.first_seq().is_some_and(|first| first <= pin.seq) {
+        if !in_tables && memtable.first_seq().is_some_and(|first| first <= until) {
             let (rows, bytes) = memtable.extent(start, end);
             size.add(bytes, rows);
         }

@@ -1,6 +1,7 @@
 //! The tree as one moment sees it: memtables, then tables, newest first. Immutable; a change makes
 //! a new one, and a read of the old one keeps all of it alive.
 
+use super::Pin;
 use super::dead_spans::DeadSpans;
 use super::queue::{IngestQueue, QueuedIngest};
 use crate::cache::filters::KeyFilters;
@@ -28,10 +29,19 @@ pub(crate) struct Tree {
     /// reader's may reach below what has been flushed meanwhile. `NONE` for a writer, whose
     /// memtables go the moment their tables come.
     pub(crate) flushed_seq: Seq,
-    /// Entries above it are passed over in the frozen memtables: they came after the moment that a
-    /// transaction reads at, whose own writes are the active one and have numbers above it.
-    /// `Seq::MAX` otherwise.
-    pub(crate) frozen_until: Seq,
+    /// The transaction that has the active memtable as its own, if it is not shared.
+    pub(crate) own: Option<Arc<OwnView>>,
+}
+
+/// The view of a transaction with own writes. They are the active memtable of its tree, and have
+/// numbers above those that it reads of the others.
+#[derive(Debug)]
+pub(crate) struct OwnView {
+    /// The moment at which the transaction reads. Entries above it are passed over in the frozen
+    /// memtables.
+    base: Seq,
+    /// Parts without a value in this view.
+    dead: DeadSpans,
 }
 
 impl Tree {
@@ -42,32 +52,37 @@ impl Tree {
 
     /// The same, each with the newest number that a view at `seq` sees of it.
     pub(crate) fn memtables_at(&self, seq: Seq) -> impl Iterator<Item = (&Arc<Memtable>, Seq)> {
-        let frozen = seq.min(self.frozen_until);
+        let frozen = self.own.as_ref().map_or(seq, |own| seq.min(own.base));
         let older = self.frozen.iter().map(move |memtable| (memtable, frozen));
         std::iter::once((&self.active, seq)).chain(older)
     }
 
-    /// The writes of the transaction to which this tree belongs; `None` for a tree that all share.
-    pub(super) fn own_memtable(&self) -> Option<&Arc<Memtable>> {
-        (self.frozen_until < Seq::MAX).then_some(&self.active)
+    /// The memtables with entries that later views of the same tables see: a transaction reads all
+    /// but its own writes at one moment.
+    pub(super) fn growing_memtables(&self) -> impl Iterator<Item = &Arc<Memtable>> {
+        self.memtables().take(if self.own.is_some() { 1 } else { usize::MAX })
     }
 
-    /// The memtables that all views share, newest first.
-    pub(super) fn shared_memtables(&self) -> impl Iterator<Item = &Arc<Memtable>> {
-        self.memtables().skip(usize::from(self.own_memtable().is_some()))
+    /// The known parts without a value: of the transaction to which this tree belongs, or of the
+    /// tables.
+    pub(super) fn dead(&self) -> &DeadSpans {
+        self.own.as_ref().map_or(&self.levels.dead, |own| &own.dead)
     }
 
-    /// This one as it was at `seq`, under what a transaction writes.
-    pub(crate) fn under(&self, own: Arc<Memtable>, seq: Seq) -> Tree {
-        let frozen = self.memtables().cloned().collect();
-        let (mut levels, mut queue) = (Arc::clone(&self.levels), self.queue.clone());
-        if let Some(all) = self.queue.as_deref().filter(|all| all.last_seq() > seq) {
+    /// The tree of `base`, a view that is shared, as it was then, under the writes of a
+    /// transaction.
+    pub(crate) fn under(base: &Pin, own: Arc<Memtable>) -> Tree {
+        let (tree, seq) = (&base.tree, base.seq);
+        let frozen = tree.memtables().cloned().collect();
+        let (mut levels, mut queue) = (Arc::clone(&tree.levels), tree.queue.clone());
+        if let Some(all) = tree.queue.as_deref().filter(|all| all.last_seq() > seq) {
             // Ingests of after the moment have numbers among those of the own writes.
             let known = all.elements.iter().filter(|one| one.last <= seq).cloned().collect();
             (levels, queue) = IngestQueue::over(known, &all.below);
         }
-        let flushed_seq = self.flushed_seq;
-        Tree { active: own, frozen, levels, queue, flushed_seq, frozen_until: seq }
+        let flushed_seq = tree.flushed_seq;
+        let view = Arc::new(OwnView { base: seq, dead: DeadSpans::of_own(base) });
+        Tree { active: own, frozen, levels, queue, flushed_seq, own: Some(view) }
     }
 
     /// The tables that the manifest names, without what is queued.

@@ -36,7 +36,7 @@ impl MemoryTable {
             levels: Arc::new(Levels::default()),
             flushed_seq: Seq::NONE,
             queue: None,
-            frozen_until: Seq::MAX,
+            own: None,
         };
         MemoryTable {
             context: view::context(env, &Options::default(), 0),

@@ -134,7 +134,7 @@ impl TableFile {
                 levels: Arc::new(levels),
                 flushed_seq: Seq::NONE,
                 queue: None,
-                frozen_until: Seq::MAX,
+                own: None,
             };
             Ok(TableFile { context, tree: Arc::new(tree), table })
         }

@@ -128,7 +128,7 @@ impl Writer {
             levels,
             queue,
             flushed_seq: Seq::NONE,
-            frozen_until: Seq::MAX,
+            own: None,
         };
         let frozen_bytes = tree.frozen.iter().map(|memtable| memtable.bytes()).sum();
         let nudges = Nudges::new(start.pins_nudge, start.ingest_nudge);

@@ -188,13 +188,13 @@ impl Transaction {
         read::get_many(&self.0.writer.context, pin, keys)
     }
 
-    /// Approximate size of a range, computed from metadata alone, as of the beginning of the
-    /// transaction and without its own writes. The commit does not depend on this estimate.
+    /// Approximate size of a range with the transaction's own writes, computed from metadata alone.
+    /// The commit does not depend on this estimate.
     ///
     /// # Errors
     /// Closed if the transaction has ended; those of the awaited part.
     pub fn approximate_size(&self, range: ScanRange) -> Result<Answer<Size>> {
-        let pin = self.with(|open| Ok(open.base.pin().clone()))?;
+        let pin = self.with(OpenTransaction::view)?;
         Ok(read::approximate_size(&self.0.writer.context, &pin, range))
     }
 

@@ -57,7 +57,7 @@ impl OwnWrites {
     /// No writes yet, above `base`.
     pub(super) fn over(base: &Pin) -> OwnWrites {
         let memtable = Arc::new(Memtable::new());
-        let tree = Arc::new(base.tree.under(Arc::clone(&memtable), base.seq));
+        let tree = Arc::new(Tree::under(base, Arc::clone(&memtable)));
         OwnWrites { memtable, tree, bytes: 0, ops: 0 }
     }
 
