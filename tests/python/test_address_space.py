@@ -92,6 +92,7 @@ calls = {
     "get_many": lambda db: db.get_many([b"k"]),
     "scan": lambda db: list(db.scan()),
     "entry": lambda db: db.get_entry(b"k"),
+    "pop": lambda db: db.pop(b"k"),
 }
 value = bytes(100 * MIB)
 with siltstone.open(url, options={"max_batch_bytes": 1 << 30, "compression": "none"}) as db:
@@ -116,7 +117,7 @@ with siltstone.open(url, options={"max_batch_bytes": 1 << 30, "compression": "no
 
 @pytest.mark.parametrize(
     "call",
-    ["put", "batch", "get", "get_many", "scan", "entry", "get-table", "scan-table"],
+    ["put", "batch", "get", "get_many", "scan", "entry", "pop", "get-table", "scan-table"],
 )
 def test_a_value_that_memory_cannot_hold_is_an_error_that_names_the_limit(
     tmp_path: Path, call: str

@@ -55,6 +55,23 @@ def test_references_to_objects_are_no_bytes(url: str) -> None:
         assert db[b"k"] == b"\x01\x00\x02\x00"
 
 
+@pytest.mark.parametrize(
+    "number", [np.int64(256), np.uint8(7), np.float32(1.5), np.datetime64("2026-01-01")]
+)
+def test_a_number_of_numpy_is_no_key(url: str, number: np.generic) -> None:
+    with siltstone.open(url) as db:
+        for call in (
+            lambda: db.put(number, b"v"),
+            lambda: db.put(b"k", number),
+            lambda: db.get_many(np.array([number])),
+            lambda: db.put_many(np.array([number]), [b"v"]),
+        ):
+            with pytest.raises(TypeError, match="number of NumPy"):
+                call()
+        db.put(np.bytes_(b"k"), np.array([1.5]))
+        assert list(db) == [b"k"]
+
+
 def test_checkpoints_are_hashable_and_take_any_mapping(url: str) -> None:
     with siltstone.open(url) as db:
         made = db.checkpoint(metadata=MappingProxyType({"why": "test"}))
@@ -331,7 +348,7 @@ def test_a_store_takes_durations_in_each_form(absent: dict) -> None:
     }
     # The request fails only after all options were accepted.
     for options in (absent | given, lambda: absent | given):
-        with pytest.raises(siltstone.Invalid, match="no connection"):
+        with pytest.raises(siltstone.Unavailable, match="no connection"):
             siltstone.open_reader("s3://bucket/db", store_options=options)
 
 

@@ -46,16 +46,20 @@ fn a_condition_holds_or_is_a_conflict() {
         settle();
         assert_eq!(value(&runtime, &db, b"k"), None);
         accepted(&runtime, || db.put(b"k", b"3", None));
-        let (popped, commit) = answered(&runtime, db.pop(b"k")).unwrap();
+        // A caller that has no memory for the value keeps it.
+        let full = |_| Err(Error::unavailable("no memory"));
+        let kept = runtime.block_on(async { db.pop(b"k", full)?.wait().await.map(drop) });
+        assert_eq!(kept.unwrap_err().kind(), ErrorKind::Unavailable);
+        let (popped, commit) = answered(&runtime, db.pop(b"k", |_| Ok(()))).unwrap();
         assert_eq!((&*popped, commit.seq()), (&b"3"[..], db.snapshot().unwrap().seq()));
         settle();
         let before = db.snapshot().unwrap().seq();
-        assert!(answered(&runtime, db.pop(b"k")).is_none());
+        assert!(answered(&runtime, db.pop(b"k", |_| Ok(()))).is_none());
         assert_eq!(db.snapshot().unwrap().seq(), before);
     }
-    assert_eq!(db.pop(b"").unwrap_err().kind(), ErrorKind::Invalid);
+    assert_eq!(db.pop(b"", |_| Ok(())).unwrap_err().kind(), ErrorKind::Invalid);
     runtime.block_on(db.close()).unwrap();
-    assert_eq!(db.pop(b"k").unwrap_err().kind(), ErrorKind::Closed);
+    assert_eq!(db.pop(b"k", |_| Ok(())).unwrap_err().kind(), ErrorKind::Closed);
 }
 
 /// One of all concurrent callers wins, and each value is taken by one caller only.
@@ -107,7 +111,7 @@ fn one_of_several_at_once_wins() {
         .map(|_| {
             let (runtime, db) = (Arc::clone(&runtime), db.clone());
             thread::spawn(move || {
-                let pops = (0..rounds).map(|round| db.pop(&round.to_be_bytes()));
+                let pops = (0..rounds).map(|round| db.pop(&round.to_be_bytes(), |_| Ok(())));
                 pops.filter_map(|answer| answered(&runtime, answer)).count()
             })
         })

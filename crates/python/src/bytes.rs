@@ -2,6 +2,7 @@
 
 use crate::error::exception;
 use pyo3::exceptions::{PyBufferError, PyTypeError};
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyByteArray, PyBytes, PyList, PyMemoryView, PyString};
@@ -56,6 +57,20 @@ fn large_to_python<'py>(py: Python<'py>, bytes: &[u8]) -> PyResult<Bound<'py, Py
     });
     made.map_err(|_| {
         exception(py, &Error::no_memory("a value as an object").with("bytes", bytes.len()))
+    })
+}
+
+/// Makes and releases an object of `bytes` bytes, so that [`to_python`] will find memory for it.
+///
+/// # Errors
+/// Unavailable if there is none.
+pub(crate) fn reserve(bytes: usize) -> siltstone::Result<()> {
+    if bytes < LARGE {
+        return Ok(());
+    }
+    let made = Python::attach(|py| PyBytes::new_with(py, bytes, |_| Ok(())).map(drop));
+    made.map_err(|_| {
+        Error::no_memory("a value as an object, so the key stays").with("bytes", bytes)
     })
 }
 
@@ -154,11 +169,29 @@ pub(crate) fn hold<'py>(
     Ok(())
 }
 
+/// Whether the object is a scalar of NumPy that holds a number or a time: it is a buffer, of the
+/// number's bytes in memory.
+fn is_numpy_number(object: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let class = object.get_type();
+    if class.module()?.to_cow()? != "numpy" || class.name()?.to_cow()? == "void" {
+        return Ok(false);
+    }
+    let dimensions = object.getattr_opt(intern!(object.py(), "ndim"))?;
+    Ok(dimensions.is_some_and(|number| number.extract::<usize>().is_ok_and(|number| number == 0)))
+}
+
 fn copy(object: &Bound<'_, PyAny>) -> PyResult<PyBackedBytes> {
     if object.is_instance_of::<PyString>() {
         return Err(PyTypeError::new_err(
             "expected bytes, not str: encode it, for example with .encode()",
         ));
+    }
+    if is_numpy_number(object)? {
+        let name = object.get_type().name()?;
+        return Err(PyTypeError::new_err(format!(
+            "expected bytes, not a number of NumPy ({name}), whose bytes do not sort as the \
+             numbers do: encode it, for example with siltstone.keys.pack"
+        )));
     }
     let Ok(view) = PyMemoryView::from(object) else {
         let name = object.get_type().name()?;

@@ -1,6 +1,6 @@
 //! `put` and `delete` with a condition, and `pop`: one key, read and written atomically.
 
-use crate::bytes::{BytesArg, to_python};
+use crate::bytes::{BytesArg, reserve, to_python};
 use crate::commit::Commit;
 use crate::database::Database;
 use crate::error::{self, Raise};
@@ -100,7 +100,7 @@ impl Database {
         default: PopDefault<'py>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let held = self.held();
-        let popped = match held.get(py)?.pop(key.as_ref()).raise(py)? {
+        let popped = match held.get(py)?.pop(key.as_ref(), reserve).raise(py)? {
             Answer::Ready(popped) => popped,
             Answer::Pending(popped) => wait(py, held.process(), popped)?,
         };

@@ -47,13 +47,19 @@ impl Database {
     }
 
     /// Deletes `key` and returns its value. If several calls run at once, one of them gets the
-    /// value. Returns `None` and writes nothing if the key is absent.
+    /// value. Returns `None` and writes nothing if the key is absent. Calls `reserve` with the
+    /// length of the value before the key is deleted, for a caller that needs memory for a copy.
     ///
     /// # Errors
-    /// As [`Database::delete`] and [`Database::get`].
-    pub fn pop(&self, key: &[u8]) -> Result<Answer<Option<(Value, Commit)>>> {
+    /// As [`Database::delete`] and [`Database::get`]; those of `reserve`, which keep the key.
+    pub fn pop(
+        &self,
+        key: &[u8],
+        reserve: fn(usize) -> Result<()>,
+    ) -> Result<Answer<Option<(Value, Commit)>>> {
         let bytes = encode_one(Kind::Delete, key, &[], None)?;
         let pop = Conditional::new(self.writer()?, key, bytes, Condition::Present);
+        let pop = pop.reserving(reserve);
         Ok(mapped(pop.run()?, |(value, commit)| Ok(value.zip(commit))))
     }
 

@@ -2,7 +2,7 @@
 
 use crate::aio::commit::AsyncCommit;
 use crate::aio::pending::Pending;
-use crate::bytes::{BytesArg, to_python};
+use crate::bytes::{BytesArg, reserve, to_python};
 use crate::database::Database;
 use crate::error::Raise;
 use crate::process::Process;
@@ -47,7 +47,7 @@ impl Database {
         default: Bound<'py, PyAny>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let held = self.held();
-        match held.get(py)?.pop(key.as_ref()).raise(py)? {
+        match held.get(py)?.pop(key.as_ref(), reserve).raise(py)? {
             Answer::Ready(Some((value, _))) => Ok(to_python(py, &value)?.into_any()),
             Answer::Ready(None) => Ok(default),
             Answer::Pending(answer) => {

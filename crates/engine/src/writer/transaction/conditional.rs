@@ -35,6 +35,8 @@ pub(crate) struct Conditional {
     /// A batch of one operation on the key.
     bytes: Arc<[u8]>,
     condition: Condition,
+    /// Called with the length of the value before it is deleted; an error keeps it.
+    reserve: fn(usize) -> Result<()>,
     footprint: Footprint,
 }
 
@@ -59,8 +61,13 @@ impl Conditional {
         bytes: Arc<[u8]>,
         condition: Condition,
     ) -> Conditional {
-        let footprint = Footprint::of_key(key);
-        Conditional { writer: Arc::clone(writer), key: key.to_vec(), bytes, condition, footprint }
+        let (writer, key, footprint) = (Arc::clone(writer), key.to_vec(), Footprint::of_key(key));
+        Conditional { writer, key, bytes, condition, reserve: |_| Ok(()), footprint }
+    }
+
+    /// The same, which calls `reserve` with the length of the value before the write.
+    pub(crate) fn reserving(self, reserve: fn(usize) -> Result<()>) -> Conditional {
+        Conditional { reserve, ..self }
     }
 
     /// Reads, compares and writes. Completes immediately if memory has the key and there is room.
@@ -127,6 +134,9 @@ impl Conditional {
             return Ok(ConditionStep::Done((None, None)));
         }
         self.holds(found.as_deref())?;
+        if let Some(value) = &found {
+            (self.reserve)(value.len())?;
+        }
         let seq = moment.registered.seq;
         let read = moment.pin.tree.below();
         let accepted = self.writer.accept_if(Arc::clone(&self.bytes), 1, |window| {
