@@ -296,6 +296,8 @@ class Report:
     """Operations in the batches."""
     bytes_read: int
     """Bytes that were read."""
+    sealed_objects: int
+    """Encrypted objects of which only the form was checked, because no key was given."""
     orphans: tuple[Orphan, ...]
     """Unreferenced objects."""
     lost_clones: tuple[LostClone, ...]
@@ -307,11 +309,14 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """Whether there is no problem."""
-        return self.problem_count == 0
+        """Whether everything was checked and there is no problem. False for an encrypted database
+        that is verified without its key."""
+        return self.problem_count == 0 and self.sealed_objects == 0
 
     def __repr__(self) -> str:
-        word = "ok" if self.ok else f"{self.problem_count} problems, first: {self.problems[0]}"
+        word = "ok" if self.ok else f"{self.sealed_objects} encrypted objects checked in form only"
+        if self.problems:
+            word = f"{self.problem_count} problems, first: {self.problems[0]}"
         return _display.line("admin.Report", word, **self._key_numbers())
 
     def _key_numbers(self) -> dict[str, object]:
@@ -356,6 +361,9 @@ def verify(
       objects and tables of ingest jobs exist
     - of a clone, its tables in ancestors and the pins that keep them
     - of a parent, whether its clones are at the places that their pins record
+    - of an encrypted database, without the store option `encryption_key`: its data keys, and that
+      each object has the form of an encrypted one and names a data key that exists; the report
+      counts these objects (`sealed_objects`) and is not `ok`
 
     It works beside a writer and changes nothing. Its memory is bounded, independent of the size of
     the database.

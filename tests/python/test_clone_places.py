@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -81,6 +83,22 @@ def test_verify_names_clones_that_are_not_at_their_places(url: str, tmp_path: Pa
     shutil.move(url + "-there", tmp_path / "moved-there")
     (lost,) = admin.verify(moved).lost_clones
     assert lost.place == f"file://{url}-there"
+
+
+def test_opening_the_parent_tells_of_clones_that_are_not_at_their_places(
+    url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    fill(url)
+    for name in ("-removed", "-there"):
+        siltstone.clone(url + name, parent=url)
+    shutil.rmtree(url + "-removed")
+    told = f'event=clone_lost .*place="file://{url}-removed"'
+    with siltstone.open(url):
+        until = time.monotonic() + 10
+        while not re.search(told, caplog.text) and time.monotonic() < until:
+            time.sleep(0.02)
+    assert re.search(told, caplog.text)
+    assert caplog.text.count("clone_lost") == 1
 
 
 def test_the_pin_of_a_clone_that_is_there_is_not_released(url: str) -> None:

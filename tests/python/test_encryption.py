@@ -291,3 +291,39 @@ def test_an_arrow_load_is_encrypted(tmp_path: Path) -> None:
         db.load(table)
         assert len(list(db.scan())) == 5000
     assert all(b"canary" not in data for data in files(tmp_path))
+
+
+def test_without_its_key_the_form_of_a_database_is_verified(tmp_path: Path) -> None:
+    url, places = str(tmp_path / "db"), ("manifest", "compacted", "wal", "encryption")
+    with siltstone.open(url, store_options=with_key(KEY)) as db:
+        fill(db)
+        db.compact()
+        # Later than the close that would flush it.
+        db.put(b"in-the-log", b"1").wait()
+        beside = admin.verify(url)
+    assert (beside.problem_count, beside.ok) == (0, False)
+    assert beside.sealed_objects > 3
+    assert "encrypted objects checked in form only" in repr(beside)
+    kept = tmp_path / "kept"
+    shutil.copytree(url, kept)
+    found = {
+        folder: next(path for path in sorted((kept / folder).iterdir()) if path.stat().st_size > 20)
+        for folder in places
+        if any((kept / folder).iterdir())
+    }
+    assert found.keys() >= {"manifest", "compacted", "encryption"}
+    for path in found.values():
+        whole = path.read_bytes()
+        for damaged in (whole[:10], b"other bytes" + whole[11:]):
+            path.write_bytes(damaged)
+            report = admin.verify(kept)
+            assert report.problem_count > 0, path
+            assert any(path.stem in str(problem) for problem in report.problems), path
+        path.write_bytes(whole)
+    assert admin.verify(kept).problem_count == 0
+    for stored in (kept / "encryption").iterdir():
+        stored.unlink()
+    report = admin.verify(kept)
+    assert "no data key" in str(report.problems[-1]) or "no data key" in str(report.problems[0])
+    with pytest.raises(siltstone.NotFound):
+        admin.verify(tmp_path / "nothing")

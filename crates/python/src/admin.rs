@@ -94,6 +94,7 @@ fn report<'py>(py: Python<'py>, report: &Report) -> PyResult<Bound<'py, PyDict>>
         batches: report.batches,
         operations: report.operations,
         bytes_read: report.bytes_read,
+        sealed_objects: report.sealed_objects,
         orphans: orphans.collect::<Vec<_>>(),
         lost_clones: lost.collect::<Vec<_>>(),
         problems: problems.collect::<Vec<_>>(),

@@ -45,6 +45,12 @@ def verify(session: Place, as_json: bool) -> None:
         more = report.problem_count - len(report.problems)
         if more:
             click.echo(f"Error: and {more} more problems", err=True)
+        if report.sealed_objects:
+            click.echo(
+                f"Error: {report.sealed_objects} encrypted objects: only their form was checked; "
+                "give the store option encryption_key to check what they hold",
+                err=True,
+            )
         for lost in report.lost_clones:
             click.echo(f"Warning: {lost}", err=True)
         lists = {"orphans": len(report.orphans), "lost_clones": len(report.lost_clones)}

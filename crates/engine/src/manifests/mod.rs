@@ -5,6 +5,7 @@ pub(crate) mod ahead;
 pub(crate) mod client;
 pub(crate) mod conditional_create;
 pub(crate) mod gate;
+pub(crate) mod lost_clones;
 pub(crate) mod missing;
 pub(crate) mod new_database;
 pub(crate) mod objects;

@@ -14,6 +14,8 @@
 //! continued meanwhile, the newest manifest is read again before a problem is reported. A
 //! verification must not write anything.
 //!
+//! Without the key of an encrypted database, only the form of its objects is checked.
+//!
 //! Memory: [`PARALLEL_TABLES`] tables at a time, each with its index, its filter and
 //! [`CHUNK_BYTES`] of blocks (or one block, if that is larger); [`PARALLEL_OBJECTS`] manifests or
 //! WAL objects; and the names of the listing.
@@ -23,10 +25,12 @@ mod manifests;
 mod orphans;
 mod pins;
 mod report;
+mod sealed;
 mod table;
 mod wal;
 
-pub use report::{LostClone, Orphan, Problem, Report};
+pub use crate::manifests::lost_clones::LostClone;
+pub use report::{Orphan, Problem, Report};
 
 use crate::cache::ancestors::Ancestors;
 use crate::manifests::missing::no_database;
@@ -86,6 +90,10 @@ pub fn verify<'a>(
             jobs: Vec::new(),
             has_log: true,
         };
+        if verify.lacks_key().await? {
+            verify.forms().await?;
+            return Ok(verify.report);
+        }
         verify.find_log().await?;
         verify.list().await?;
         verify.jobs().await?;

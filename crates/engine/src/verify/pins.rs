@@ -2,8 +2,9 @@
 //! it reads (rules K3, K4). A verification of an ancestor also reads what a pin retains there, and
 //! looks for the clones that have pins in it.
 
-use super::{LostClone, Report, Verify, is_damage};
+use super::{Report, Verify, is_damage};
 use crate::manifests::client::look;
+use crate::manifests::lost_clones::LostClone;
 use crate::manifests::objects::Objects;
 use siltstone_base::{ErrorKind, ManifestId, ObjectName, Result};
 use siltstone_manifest::clone::named_ancestors;
@@ -35,21 +36,15 @@ impl Verify<'_> {
         Ok(())
     }
 
-    /// Lists the clones that are not at the places which their pins record (rule K8). A place that
-    /// cannot be read from here tells nothing. A pin that expires is one of a clone in the making.
+    /// Lists the clones that are not at the places which their pins record (rule K8).
     ///
     /// # Errors
     /// Errors of the store of this database.
     pub(super) async fn clones(&mut self, newest: &Manifest) -> Result<()> {
         let mut lost = Vec::new();
-        for checkpoint in newest.checkpoints.iter().filter(|one| one.expires_at.is_none()) {
-            let CheckpointOwner::Clone(clone) = checkpoint.owner else { continue };
-            let Some(place) = checkpoint.clone_place() else { continue };
-            let Ok(there) = self.objects.neighbour(place) else { continue };
-            let Ok(found) = look(&there, None).await else { continue };
-            if found.is_none_or(|found| found.database != clone) {
-                let (place, pin) = (place.to_owned(), checkpoint.id);
-                lost.push(LostClone { clone, place, pin });
+        for candidate in LostClone::candidates(newest) {
+            if candidate.is_lost(&self.objects).await {
+                lost.push(candidate);
             }
         }
         // A clone that is destroyed meanwhile releases its pins.

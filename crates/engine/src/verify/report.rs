@@ -1,7 +1,8 @@
 //! The report of a verification.
 
 use super::MOST_PROBLEMS;
-use siltstone_base::{CheckpointId, DatabaseId, ManifestId, ObjectName, WalId};
+use crate::manifests::lost_clones::LostClone;
+use siltstone_base::{DatabaseId, ManifestId, ObjectName, WalId};
 use std::fmt;
 
 /// The report of a verification.
@@ -37,6 +38,8 @@ pub struct Report {
     pub wal_last_id: WalId,
     /// Number of bytes that were read.
     pub bytes_read: u64,
+    /// Number of encrypted objects of which only the form was checked, because no key was given.
+    pub sealed_objects: u64,
     /// Unreferenced objects. They are not a problem; a collector deletes them.
     pub orphans: Vec<Orphan>,
     /// Clones that are not at their places. Their pins are not a problem, but retain tables.
@@ -67,17 +70,6 @@ pub struct Orphan {
     pub bytes: u64,
 }
 
-/// A clone that is not at the place which its pin records: it was removed or moved by hand.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LostClone {
-    /// Its id.
-    pub clone: DatabaseId,
-    /// Its place.
-    pub place: String,
-    /// Its pin, a checkpoint of this database.
-    pub pin: CheckpointId,
-}
-
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.object)?;
@@ -89,10 +81,10 @@ impl fmt::Display for Problem {
 }
 
 impl Report {
-    /// Whether there is no problem.
+    /// Whether everything was checked and there is no problem.
     #[must_use]
     pub fn is_ok(&self) -> bool {
-        self.problem_count == 0
+        self.problem_count == 0 && self.sealed_objects == 0
     }
 
     pub(super) fn problem(

@@ -20,6 +20,7 @@ use crate::gc::Garbage;
 use crate::manifests::ahead::CommitAfter;
 use crate::manifests::client::{ManifestClient, ManifestRequests, look, look_or_left, lost_first};
 use crate::manifests::gate::{self, FILTER};
+use crate::manifests::lost_clones::LostClone;
 use crate::manifests::missing::{check_writable, no_database_to_write};
 use crate::manifests::new_database;
 use crate::manifests::objects::Objects;
@@ -44,12 +45,15 @@ use siltstone_store::env::Env;
 use siltstone_store::presence::Occupancy;
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::sync::Notify;
 
 /// Log target of lines about writers.
 const TARGET: &str = "siltstone.writer";
+
+/// Clones that a writer looks for after it was opened. Each costs one or two requests.
+const CLONES_TO_FIND: usize = 64;
 
 /// How to open a database for writing.
 #[derive(Clone)]
@@ -441,6 +445,27 @@ fn open_levels(writer: &Writer) -> Option<Arc<Levels>> {
     (!has_ended).then(|| Arc::clone(&writer.tree().levels))
 }
 
+/// Logs each clone that is not at its place, until the writer ends: its pin retains tables until it
+/// is released.
+async fn tell_of_lost_clones(writer: Weak<Writer>, objects: Objects, state: Arc<Manifest>) {
+    for clone in LostClone::candidates(&state).take(CLONES_TO_FIND) {
+        let is_lost = clone.is_lost(&objects).await;
+        let Some(writer) = writer.upgrade().filter(|writer| close::ended(writer).is_none()) else {
+            return;
+        };
+        if is_lost && writer.manifests.newest_known().checkpoint(clone.pin).is_some() {
+            log::warn!(
+                target: TARGET,
+                "event=clone_lost clone={} place={:?} pin={}; its pin retains tables: if the clone \
+                 was removed, release the pin (release_clone); if it was moved, move it back",
+                clone.clone,
+                clone.place,
+                clone.pin,
+            );
+        }
+    }
+}
+
 /// Starts the background tasks. The death of a supervised task ends the writer; the deaths of the
 /// compactor and the collector do not.
 fn run_tasks(writer: &Arc<Writer>, window: WalWindow) {
@@ -458,6 +483,10 @@ fn run_tasks(writer: &Arc<Writer>, window: WalWindow) {
         let (collector, owned) = (collector::run(Arc::clone(writer)), Arc::clone(writer));
         writer.spawn_watched("collector", collector, move |died| owned.collector.fails(died));
     }
+    let objects = Objects { env: writer.env.clone(), limit: writer.options.deadline };
+    let clones =
+        tell_of_lost_clones(Arc::downgrade(writer), objects, writer.manifests.newest_known());
+    writer.spawn_watched("clones", clones, |_| ());
     if let Some(span) = writer.options.mirrored(&writer.env) {
         let asked = Arc::clone(&writer.context.asked);
         let mirrors =

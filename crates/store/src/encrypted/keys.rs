@@ -175,15 +175,15 @@ fn random<const N: usize>() -> Result<[u8; N]> {
 }
 
 /// A stored key, in parts.
-struct StoredKey {
-    number: u32,
+pub(super) struct StoredKey {
+    pub(super) number: u32,
     id: [u8; ID],
     nonce: [u8; NONCE_LEN],
     wrapped: Vec<u8>,
 }
 
 impl StoredKey {
-    fn decode(number: u64, bytes: &[u8]) -> Result<StoredKey> {
+    pub(super) fn decode(number: u64, bytes: &[u8]) -> Result<StoredKey> {
         let damaged = || {
             Error::corruption("not a wrapped key").with("object", ObjectName::EncryptionKey(number))
         };

@@ -5,6 +5,7 @@
 //! than that of the object's name.
 
 mod cipher;
+pub mod form;
 mod keys;
 mod upload;
 
@@ -135,9 +136,7 @@ impl EncryptedShared {
                 *self.keyring.write() = None;
             }
         }
-        Err(Error::corruption("the key of an encrypted object does not exist")
-            .with("object", name)
-            .with("key", number))
+        Err(lacks_key(number).with("object", name))
     }
 
     /// The plain form of stored pieces, from piece `first` on.
@@ -165,7 +164,7 @@ impl EncryptedShared {
                      without the store option `encryption_key`",
                 )
             } else {
-                Error::corruption("an encrypted object is cut short, or begins with other bytes")
+                begins_otherwise()
             };
             return Err(error.with("object", name));
         };
@@ -218,6 +217,14 @@ impl EncryptedShared {
 
 fn cut(name: ObjectName) -> Error {
     Error::corruption("an encrypted object ends in the middle of a piece").with("object", name)
+}
+
+fn lacks_key(number: u32) -> Error {
+    Error::corruption("the key of an encrypted object does not exist").with("key", number)
+}
+
+fn begins_otherwise() -> Error {
+    Error::corruption("an encrypted object is cut short, or begins with other bytes")
 }
 
 /// The bytes of `range`, from plain bytes that begin at `start`.
