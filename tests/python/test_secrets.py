@@ -46,7 +46,7 @@ def said(error: BaseException) -> str:
 
 @pytest.mark.parametrize("call", [siltstone.open, siltstone.open_reader])
 def test_no_error_tells_a_secret(refused: str, call) -> None:
-    with pytest.raises(siltstone.Invalid, match="no connection") as caught:
+    with pytest.raises(siltstone.Unavailable, match="no connection") as caught:
         call("s3://bucket/db", store_options=store_options(refused), options={"deadline": 60})
     assert CANARY not in said(caught.value)
 
@@ -112,7 +112,7 @@ except siltstone.Error as error:
         RUST_BACKTRACE="full",
     )
     assert status == 0, err
-    assert out.startswith("Invalid open_reader: no connection")
+    assert out.startswith("Unavailable open_reader: no connection")
     assert CANARY not in out + err
 
 

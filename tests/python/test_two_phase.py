@@ -355,7 +355,7 @@ def test_no_text_shows_the_password(tmp_path: Path, scheme: str) -> None:
     wrong = f"{scheme}://app:canary-77@127.0.0.1:9/none"
     # Nothing listens there, so the error comes at once and names the server.
     told = r"no connection .*server: 127\.0\.0\.1:9"
-    with pytest.raises(siltstone.Invalid, match=told) as caught:
+    with pytest.raises(siltstone.Unavailable, match=told) as caught:
         siltstone.open(str(tmp_path / "db"), store_options={"transactional_store": wrong})
     assert "canary-77" not in str(caught.value)
     assert "canary-77" not in repr(caught.value)
@@ -391,7 +391,7 @@ def test_dynamodb_is_found_as_s3_is(
             db[b"a"] = b"1"
     # Nothing listens there.
     options = {"transactional_store": "dynamodb://none?endpoint=http://127.0.0.1:9&profile=apart"}
-    with pytest.raises(siltstone.Invalid, match=r"no connection .*127\.0\.0\.1:9") as caught:
+    with pytest.raises(siltstone.Unavailable, match=r"no connection .*127\.0\.0\.1:9") as caught:
         siltstone.open(str(tmp_path / "other"), store_options=options)
     assert "canary" not in str(caught.value)
 

@@ -149,13 +149,20 @@ impl Error {
     /// memory may be released; [`Error::may_be_repeated`] is false, because waiting releases none.
     #[must_use]
     pub fn no_memory(purpose: &str) -> Self {
-        let mut error = Error::unavailable(format!(
+        let error = Error::unavailable(format!(
             "no memory for {purpose}: raise the limit of the process (`ulimit -v`, \
              spark.executor.pyspark.memory), or lower `block_cache_bytes` and \
              `metadata_cache_bytes`"
         ));
-        Arc::make_mut(&mut error.0).repeatable = false;
-        error
+        error.not_repeated()
+    }
+
+    /// The same, for a failure that another attempt of the same call would only meet again:
+    /// [`Error::may_be_repeated`] is false.
+    #[must_use]
+    pub fn not_repeated(mut self) -> Self {
+        Arc::make_mut(&mut self.0).repeatable = false;
+        self
     }
 
     /// Whether a repetition of the same request, within the same call, may succeed.

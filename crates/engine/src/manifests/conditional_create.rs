@@ -72,7 +72,7 @@ impl Creating {
         self.trouble = created.error.clone().filter(|_| !settled);
         if let Some(error) = created.error.filter(|_| !settled) {
             let waited = env.clock.monotonic().saturating_sub(self.since);
-            if !error.kind().is_transient() {
+            if !error.may_be_repeated() {
                 return Err(error.with("object", name));
             }
             if waited >= limit_of(objects.limit, self.bytes.len() as u64) {

@@ -16,9 +16,13 @@ use siltstone_base::{
     Result, UnixMillis,
 };
 use siltstone_store::full::is_full;
+use siltstone_store::retry::with_retries;
+use std::time::Duration;
 
 /// Tries before a store that does not show what it stored is given up.
 const TRIES: u32 = 8;
+/// The time for which a failed delete of the scratch object is repeated.
+const DELETES_FOR: Duration = Duration::from_secs(5);
 
 /// The store's time, at some moment after the call and before its end.
 ///
@@ -71,10 +75,11 @@ pub(crate) async fn date_of_proof(objects: &Objects) -> Result<Option<UnixMillis
     Ok(record.map(|object| object.modified))
 }
 
-/// Deletes what [`dated`] has left, if anything. If that fails, a later round of the collector does
-/// it.
+/// Deletes what [`dated`] has left, if anything. If the store does not do it for some seconds, a
+/// later round of the collector deletes it.
 pub(crate) async fn delete_scratch(objects: &Objects, scratch: Option<ObjectName>) {
     if let Some(scratch) = scratch {
-        drop(objects.env.store.delete(scratch).await);
+        let (env, limit) = (&objects.env, objects.limit.min(DELETES_FOR));
+        drop(with_retries(env, limit, "delete", || env.store.delete(scratch)).await);
     }
 }

@@ -102,7 +102,7 @@ async fn put(objects: &Objects, name: ObjectName, bytes: Bytes) -> Result<()> {
             PutAnswer::Created | PutAnswer::Exists => return Ok(()),
             PutAnswer::Refused(error) | PutAnswer::Ambiguous(error) => error,
         };
-        if !error.kind().is_transient() {
+        if !error.may_be_repeated() {
             return Err(error.with("object", name));
         }
         if env.clock.monotonic().saturating_sub(began) >= limit {

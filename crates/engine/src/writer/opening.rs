@@ -213,7 +213,7 @@ impl<'a> Opening<'a> {
         let created = conditional::create(env, name, bytes, attempt).await;
         let settled = matches!(created.outcome, PutOutcome::Committed | PutOutcome::Lost(_));
         if let Some(error) = created.error.filter(|_| !settled)
-            && (!error.kind().is_transient() || self.fence_tries > FENCE_TRIES)
+            && (!error.may_be_repeated() || self.fence_tries > FENCE_TRIES)
         {
             return Err(error.with("object", name));
         }

@@ -169,7 +169,7 @@ impl Explainer {
             // The store never answered, so retries until the deadline would tell nothing more.
             let message = "no connection can be made to the store: check the store option \
                            `endpoint`, the network, and the certificates";
-            return self.error(ErrorKind::Invalid, message, text);
+            return self.error(ErrorKind::Unavailable, message, text).not_repeated();
         }
         let (kind, message) = match error {
             Client::PermissionDenied { .. } | Client::Unauthenticated { .. } => {
@@ -207,6 +207,8 @@ impl Explainer {
         }
         let explained = self.explain(error);
         let certain = match explained.kind() {
+            // No connection was ever made.
+            _ if explained.kind().is_transient() && !explained.may_be_repeated() => true,
             // A server answers 4xx before it applies anything, except for a timeout (408, or a 400
             // that says so) and a "slow down" (429) of a proxy, which may have passed the request
             // on.

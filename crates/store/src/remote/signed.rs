@@ -156,7 +156,8 @@ impl SignedClient {
             // The service never answered, so retries until the deadline would tell nothing more.
             let message = "no connection can be made to the transactional store: check its URL, \
                            the server and the network";
-            return SendFailure::Unsent(self.error(ErrorKind::Invalid, message, text));
+            let error = self.error(ErrorKind::Unavailable, message, text);
+            return SendFailure::Unsent(error.not_repeated());
         }
         let message = "the transactional store does not answer: check its URL and server";
         SendFailure::Unanswered(self.error(ErrorKind::Unavailable, message, text))

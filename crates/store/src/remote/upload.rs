@@ -224,7 +224,7 @@ async fn repeated<T: Send + 'static, F: Future<Output = Result<T>> + Send + 'sta
     loop {
         let answer = shared.start(name, request(Arc::clone(shared), path.clone())).await?;
         match answer {
-            Err(error) if error.kind().is_transient() => {
+            Err(error) if error.may_be_repeated() => {
                 let first = *failed.get_or_insert_with(|| clock.monotonic());
                 if clock.monotonic().saturating_sub(first) >= REPEATED_FOR {
                     return Err(error);

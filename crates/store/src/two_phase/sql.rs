@@ -237,7 +237,10 @@ impl SqlShared {
         };
         let message = "no connection can be made to the transactional store: check its URL, the \
                        server and the network";
-        Err(self.error(ErrorKind::Invalid, message, answer))
+        Err(match self.dialect {
+            Dialect::Sqlite => self.error(ErrorKind::Invalid, message, answer),
+            _ => self.error(ErrorKind::Unavailable, message, answer).not_repeated(),
+        })
     }
 
     /// Whether a server has answered with the error. SQLite has no server; its code 14 is a file
