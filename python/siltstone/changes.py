@@ -216,9 +216,11 @@ def begin(
     """Begins a change feed. The database does not need to be open in this process.
 
     :param since: start of the feed. A token: continue there. "oldest": the oldest change that is
-        kept. "latest": after the last durable change. "snapshot": create a checkpoint together with
-        the consumer, so that `Changes.checkpoint` and the feed are complete together. A Commit or a
-        Checkpoint: after it. None: the position of the consumer, or "latest" without a consumer.
+        kept; a new consumer retains what is not flushed yet, and a collector may delete the rest
+        before it is acknowledged. "latest": after the last durable change. "snapshot": create a
+        checkpoint together with the consumer, so that `Changes.checkpoint` and the feed are
+        complete together. A Commit or a Checkpoint: after it. None: the position of the consumer,
+        or "latest" without a consumer.
     :param consumer: name of a consumer. The log is retained from its acknowledged position on. A
         later feed with the same name continues there, and fences this one.
     :param until: token at which the feed ends; None: it does not end.

@@ -362,3 +362,27 @@ def test_handles_do_not_pickle(url: str, name: str) -> None:
         }[name]()
         with pytest.raises(TypeError, match="cannot be pickled"):
             handle.__reduce__()
+
+
+async def entered_twice(url: str) -> None:
+    opening = aio.open_reader(url)
+
+    async def work(seconds: float) -> aio.Reader:
+        async with opening as reader:
+            await asyncio.sleep(seconds)
+            assert await reader.get(b"a") == b"1"
+        return reader
+
+    for reader in await asyncio.gather(work(0.05), work(0.2)):
+        with pytest.raises(siltstone.Closed):
+            await reader.get(b"a")
+    async with opening as outer:
+        async with opening as inner:
+            assert await inner.get(b"a") == b"1"
+        assert await outer.get(b"a") == b"1"
+
+
+def test_an_opening_that_two_tasks_enter_closes_the_handle_of_each_block(url: str) -> None:
+    with siltstone.open(url) as db:
+        db[b"a"] = b"1"
+    run(entered_twice(url))

@@ -6,6 +6,7 @@ import asyncio
 import gzip
 import json
 import random
+import signal
 import subprocess
 import sys
 import tempfile
@@ -452,3 +453,22 @@ def test_a_load_that_is_settled_leaves_no_record(memory_url: str) -> None:
             assert known["remembered_ingests"] == 0
             assert [one["version"] & 0xFFFFFFFF for one in known["ingest_apps"]] == [19]
             assert known["ingest_apps"][0]["version"] >> 32 == known["writer_epoch"] > life
+
+
+def test_an_exception_of_the_data_itself_is_raised(url: str) -> None:
+    class Files:
+        def __iter__(self):
+            raise FileNotFoundError("missing.parquet")
+
+    class Interrupted:
+        def __iter__(self):
+            signal.raise_signal(signal.SIGINT)
+            return iter([])
+
+    with siltstone.open(url) as db:
+        with pytest.raises(FileNotFoundError, match=r"missing\.parquet"):
+            db.load(Files())
+        with pytest.raises(KeyboardInterrupt):
+            db.load(Interrupted())
+        with pytest.raises(TypeError, match="data"):
+            db.load(5)

@@ -37,10 +37,18 @@ pub(crate) enum CloseReason {
 /// the close.
 pub(crate) struct Opened {
     database: Held<siltstone::Database>,
-    /// Location of the database, without secrets.
-    place: String,
+    pub(crate) place: OpenPlace,
     closing: AtomicBool,
     told: Arc<AtomicBool>,
+}
+
+/// The place of a handle.
+#[derive(Clone, Debug)]
+pub(crate) struct OpenPlace {
+    /// For texts: without secrets.
+    pub(crate) shown: String,
+    /// The same for all handles of this process on one database.
+    pub(crate) key: String,
 }
 
 impl Opened {
@@ -48,7 +56,7 @@ impl Opened {
     pub(crate) fn new(
         process: &'static Process,
         engine: siltstone::Database,
-        place: String,
+        place: OpenPlace,
     ) -> Arc<Opened> {
         let database = Held::new(process, engine);
         let closing = AtomicBool::new(false);
@@ -91,7 +99,7 @@ impl Opened {
         when: CloseReason,
     ) -> impl Future<Output = ()> + Send + use<> {
         let (close, told) = (self.begin(), Arc::clone(&self.told));
-        let (place, engine) = (self.place.clone(), self.database.peek().cloned());
+        let (place, engine) = (self.place.shown.clone(), self.database.peek().cloned());
         async move {
             let ended = close.await;
             if let (Err(error), Some(engine)) = (ended, engine)
@@ -144,7 +152,7 @@ fn tell(place: &str, when: CloseReason, engine: &siltstone::Database, error: &Er
 
 impl Drop for Opened {
     /// A handle that is dropped while open is closed in the background, so that its writes become
-    /// durable.
+    /// durable. The next open of this process waits for it ([`Process::await_closing`]).
     fn drop(&mut self) {
         if self.closing.load(Ordering::Relaxed) || self.database.is_stale() {
             return;
@@ -155,7 +163,8 @@ impl Drop for Opened {
             database.allow_takeover();
         }
         let close = self.close_unasked(CloseReason::Forgotten);
-        process.note_closing(process.handle().spawn(close));
+        let close = process.handle().spawn(close).map(drop).boxed().shared();
+        process.note_closing(self.place.key.clone(), close);
     }
 }
 
@@ -175,7 +184,7 @@ impl Database {
     pub(crate) fn new(
         process: &'static Process,
         engine: siltstone::Database,
-        place: String,
+        place: OpenPlace,
     ) -> Self {
         Database { opened: Opened::new(process, engine, place), share: None }
     }
@@ -370,7 +379,11 @@ impl Database {
     }
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
-        Ok(format!("<siltstone.Database {}, {}>", quoted(py, &self.opened.place)?, self.state()))
+        Ok(format!(
+            "<siltstone.Database {}, {}>",
+            quoted(py, &self.opened.place.shown)?,
+            self.state()
+        ))
     }
 
     /// HTML for notebooks: the place, the state, and the key figures.
@@ -381,7 +394,7 @@ impl Database {
             None => py.None().into_bound(py),
         };
         let shown = py.import("siltstone._display")?.getattr("database")?;
-        shown.call1((&database.opened.place, database.state(), figures))
+        shown.call1((&database.opened.place.shown, database.state(), figures))
     }
 
     fn __reduce__(&self, py: Python<'_>) -> PyResult<()> {

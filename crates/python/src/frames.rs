@@ -129,7 +129,10 @@ fn stopped(py: Python<'_>, text: &str) -> PyErr {
 /// of the caller's stream.
 fn through_c(py: Python<'_>, raised: PyErr) -> PyErr {
     match raised.get_type(py).is(py.get_type::<PyException>()) {
-        true => stopped(py, &raised.value(py).to_string()),
+        true => match raised.value(py).str().and_then(|text| Ok(text.to_cow()?.into_owned())) {
+            Ok(text) => stopped(py, &text),
+            Err(error) => error,
+        },
         false => raised,
     }
 }
@@ -187,8 +190,12 @@ fn is_of_polars(object: &Bound<'_, PyAny>) -> bool {
 
 /// Whether the object's type is defined in this package.
 fn is_of(object: &Bound<'_, PyAny>, package: &str) -> bool {
-    let module = object.get_type().getattr("__module__");
-    module.is_ok_and(|module| module.to_string().split('.').next() == Some(package))
+    let module = object.get_type().module();
+    // `to_string` of an object would call `str()`, which runs signal handlers, and would swallow
+    // their exceptions.
+    module.is_ok_and(|module| {
+        module.to_cow().is_ok_and(|module| module.split('.').next() == Some(package))
+    })
 }
 
 /// Whether the column or a nested field has no type.

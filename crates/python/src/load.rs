@@ -20,6 +20,7 @@ use arrow_array::{
 };
 use arrow_schema::{ArrowError, DataType};
 use pyo3::exceptions::PyTypeError;
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyIterator, PyTuple};
 use siltstone::tables::{LEAST_LOAD_BYTES, LoadOptions, LoadPhases, Loader, PartOptions, RowBatch};
@@ -179,7 +180,13 @@ impl<'py> IncomingRows<'py> {
         if is_arrow(data)? {
             return Ok(IncomingRows::Stream(reader(data)?));
         }
-        let items = data.try_iter().map_err(|_| not_rows(data))?;
+        if !data.hasattr(intern!(data.py(), "__iter__"))?
+            && !data.hasattr(intern!(data.py(), "__getitem__"))?
+        {
+            return Err(not_rows(data));
+        }
+        // An exception of the data's own `__iter__` is the caller's.
+        let items = data.try_iter()?;
         Ok(IncomingRows::Items(items, Item::Pair(Vec::new())))
     }
 

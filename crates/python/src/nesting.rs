@@ -47,8 +47,8 @@ pub(crate) fn check(object: &Bound<'_, PyAny>) -> PyResult<()> {
 
 /// `None` for an object of another library.
 fn library(object: &Bound<'_, PyAny>) -> PyResult<Option<Library>> {
-    let module = object.get_type().getattr(intern!(object.py(), "__module__"))?;
-    let module = module.to_string();
+    let module = object.get_type().module()?;
+    let module = module.to_cow()?;
     Ok(match module.split('.').next() {
         Some("pyarrow") => Some(Library::Pyarrow),
         Some("polars") => Some(Library::Polars),

@@ -3,7 +3,7 @@
 
 use crate::argument::{flag, optional_flag, text};
 use crate::checkpoint::read_at;
-use crate::database::Database;
+use crate::database::{Database, OpenPlace};
 use crate::error::Raise;
 use crate::operator::operator;
 use crate::options::options;
@@ -26,7 +26,7 @@ pub(crate) struct Arguments {
     pub(crate) opening: Opening,
     /// The registry entry through which openers share the handle.
     pub(crate) meeting: Option<Arc<SharedPlace>>,
-    pub(crate) place: String,
+    pub(crate) place: OpenPlace,
 }
 
 /// How to open: whether to create the database if it does not exist (`create`), what to do about
@@ -64,10 +64,8 @@ impl Arguments {
         let process = Process::current(py)?;
         let store_options = text_of(store_options)?;
         let env = env(py, process, url, &store_options)?;
-        let meeting = match shared {
-            true => Some(process.meeting(shared::place(py, &env)?)),
-            false => None,
-        };
+        let place = OpenPlace { shown: shown(url), key: shared::place(py, &env)? };
+        let meeting = shared.then(|| process.meeting(place.key.clone()));
         let how = OpenOptions {
             create,
             take_over,
@@ -79,7 +77,7 @@ impl Arguments {
         };
         let named = named.keys().extract()?;
         let opening = Opening { how, named, store_options };
-        Ok(Arguments { process, env, opening, meeting, place: shown(url) })
+        Ok(Arguments { process, env, opening, meeting, place })
     }
 
     /// For a table with these columns: the table is created with them, and an existing table with
@@ -94,12 +92,20 @@ impl Arguments {
         self.meeting.is_some()
     }
 
-    /// Opens the database. `occupancy` ends an unshared open that the caller no longer waits for.
+    /// Opens the database, once handles of this process that were dropped while open are closed:
+    /// at the latest after the deadline. `occupancy` ends an unshared open that the caller no
+    /// longer waits for.
     ///
     /// # Errors
     /// As the open of the engine; Invalid if a shared handle is open with other options.
     pub(crate) async fn open(self, occupancy: Occupancy) -> Result<Database> {
         let Arguments { process, env, opening, meeting, place } = self;
+        let closing = async {
+            process.await_closing(&place.key).await;
+            Ok(())
+        };
+        // After the deadline the opening takes over, as from any writer that does not answer.
+        drop(env.deadline(opening.how.options.deadline, "open", closing).await);
         match meeting {
             Some(meeting) => shared::open(process, meeting, env, opening, place).await,
             None => {

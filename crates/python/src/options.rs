@@ -56,7 +56,7 @@ fn option_value(name: &str, value: &Bound<'_, PyAny>) -> PyResult<OptionValue> {
         return Ok(OptionValue::Bool(on.is_true()));
     }
     if let Ok(text) = value.cast::<PyString>() {
-        return Ok(OptionValue::Text(text.to_string()));
+        return Ok(OptionValue::Text(text.to_cow()?.into_owned()));
     }
     if let Ok((start, end)) = value.extract::<(Option<Vec<u8>>, Option<Vec<u8>>)>() {
         return Ok(OptionValue::Text(MirroredKeys { start, end }.to_string()));
@@ -88,7 +88,7 @@ fn option_value(name: &str, value: &Bound<'_, PyAny>) -> PyResult<OptionValue> {
 fn refused(name: &str, value: &Bound<'_, PyAny>, text: &str) -> PyResult<PyErr> {
     let py = value.py();
     let info = Options::info(name).raise(py)?;
-    let given = value.repr()?.to_string();
+    let given = value.repr()?.to_cow()?.into_owned();
     let error = Error::invalid(text).with("option", name).with("given", given);
     Ok(error::exception(py, &error.with("range", info.range())))
 }

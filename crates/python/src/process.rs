@@ -10,6 +10,7 @@ use crate::error;
 use crate::lines;
 use crate::shared::SharedPlace;
 use crate::stats;
+use futures::future::{BoxFuture, Shared, join_all};
 use parking_lot::{Mutex, RwLock};
 use pyo3::exceptions::PyImportError;
 use pyo3::prelude::*;
@@ -44,6 +45,9 @@ pub(crate) fn generation() -> u64 {
 /// fork.
 static CURRENT: Mutex<Option<&'static Process>> = Mutex::new(None);
 
+/// A close that runs as a task. It is over when the future completes.
+pub(crate) type BackgroundClose = Shared<BoxFuture<'static, ()>>;
+
 /// The state of one process. Leaked, because a forked child may not drop it, and there is only one
 /// per process.
 pub(crate) struct Process {
@@ -54,7 +58,8 @@ pub(crate) struct Process {
     /// the runtime has ended: after that no future may be polled.
     over: RwLock<bool>,
     open: Mutex<Vec<Weak<Opened>>>,
-    closing: Mutex<Vec<JoinHandle<()>>>,
+    /// Closes that run in the background, by the key of their place.
+    closing: Mutex<Vec<(String, BackgroundClose)>>,
     /// Shared handles, by location. Locked by the same rule as [`CURRENT`].
     shared: Mutex<HashMap<String, Weak<SharedPlace>>>,
 }
@@ -187,17 +192,28 @@ impl Process {
         meeting
     }
 
-    /// Registers a close that runs in the background.
-    pub(crate) fn note_closing(&self, task: JoinHandle<()>) {
+    /// Registers the background close of a handle that was dropped while open. `key` is that of its
+    /// place.
+    pub(crate) fn note_closing(&self, key: String, close: BackgroundClose) {
         let mut closing = self.closing.lock();
-        closing.retain(|other| !other.is_finished());
-        closing.push(task);
+        closing.retain(|(_, other)| other.peek().is_none());
+        closing.push((key, close));
+    }
+
+    /// Waits until the handles at `key` that were dropped while open are closed. Opening the
+    /// database earlier would fence them, and lose writes that they have accepted.
+    pub(crate) async fn await_closing(&self, key: &str) {
+        let closing = self.closing.lock().clone();
+        join_all(closing.into_iter().filter(|(other, _)| other == key).map(|(_, close)| close))
+            .await;
     }
 
     /// Takes the open databases and the closes that run in the background; both lists are empty
     /// afterwards.
-    pub(crate) fn take_open(&self) -> (Vec<Weak<Opened>>, Vec<JoinHandle<()>>) {
-        (std::mem::take(&mut self.open.lock()), std::mem::take(&mut self.closing.lock()))
+    pub(crate) fn take_open(&self) -> (Vec<Weak<Opened>>, Vec<BackgroundClose>) {
+        let closing = std::mem::take(&mut *self.closing.lock());
+        let closing = closing.into_iter().map(|(_, close)| close).collect();
+        (std::mem::take(&mut self.open.lock()), closing)
     }
 
     /// Ends the runtime. Waiting callers receive an error that says so.

@@ -1,7 +1,7 @@
 //! `open(…, shared=True)`: one engine handle for all openers of a location in this process (RFC
 //! 0026).
 
-use crate::database::{CloseReason, Database, Opened};
+use crate::database::{CloseReason, Database, OpenPlace, Opened};
 use crate::held::Held;
 use crate::process::Process;
 use futures::FutureExt;
@@ -113,7 +113,7 @@ pub(crate) async fn open(
     meeting: Arc<SharedPlace>,
     env: Env,
     opening: Opening,
-    place: String,
+    place: OpenPlace,
 ) -> Result<Database> {
     let mut current = meeting.joint.lock().await;
     let joint = match current.upgrade().filter(|joint| joint.is_alive()) {
@@ -231,6 +231,7 @@ impl Drop for Share {
             return;
         }
         let ended = self.begin(Some(CloseReason::Forgotten));
-        process.note_closing(process.handle().spawn(ended.map(drop)));
+        let close = process.handle().spawn(ended).map(drop).boxed().shared();
+        process.note_closing(self.joint.opened.place.key.clone(), close);
     }
 }

@@ -9,7 +9,7 @@ const KEY_BYTES: usize = 32;
 
 /// The text as quoted by Python.
 pub(crate) fn quoted(py: Python<'_>, text: &str) -> PyResult<String> {
-    Ok(PyString::new(py, text).repr()?.to_string())
+    Ok(PyString::new(py, text).repr()?.to_cow()?.into_owned())
 }
 
 /// A key as written by Python, truncated if it is long.

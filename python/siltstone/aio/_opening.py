@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Coroutine, Generator
 from types import TracebackType
 from typing import Any, Generic, Protocol, TypeVar, final
@@ -26,17 +27,19 @@ class Opening(Generic[_Handle]):
     """A handle that is being opened: ``db = await …``, or ``async with … as db``, which also closes
     it."""
 
-    __slots__ = ("_begin", "_handle")
+    __slots__ = ("_begin", "_entered")
 
     def __init__(self, begin: Callable[[], Coroutine[Any, Any, _Handle]]) -> None:
         self._begin = begin
-        self._handle: _Handle | None = None
+        self._entered: list[tuple[asyncio.Task[Any] | None, _Handle]] = []
+        """The handles of open blocks, each with the task that entered its block."""
 
     def __await__(self) -> Generator[Any, None, _Handle]:
         return self._begin().__await__()
 
     async def __aenter__(self) -> _Handle:
-        self._handle = handle = await self._begin()
+        handle = await self._begin()
+        self._entered.append((asyncio.current_task(), handle))
         return handle
 
     async def __aexit__(
@@ -45,5 +48,8 @@ class Opening(Generic[_Handle]):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._handle is not None:
-            await self._handle.__aexit__(kind, error, trace)
+        # Blocks of one task end in the reverse order, and those of two tasks in any order.
+        task = asyncio.current_task()
+        at = max(at for at, (entered, _) in enumerate(self._entered) if entered is task)
+        _, handle = self._entered.pop(at)
+        await handle.__aexit__(kind, error, trace)

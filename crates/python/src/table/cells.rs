@@ -101,7 +101,7 @@ fn refuse_others(
         return Ok(());
     }
     for name in row.keys() {
-        let text = name.str()?.to_string();
+        let text = name.str()?.to_cow()?.into_owned();
         if schema.column_with_name(&text).is_none() {
             let error = Error::invalid("the table has no such column").with("column", text);
             return Err(exception(row.py(), &error.with("row", at)));
@@ -243,7 +243,10 @@ impl CellPlace<'_> {
 fn is_missing(cell: &Bound<'_, PyAny>) -> bool {
     let class = cell.get_type();
     let is_of = |name: &str| class.name().is_ok_and(|found| found == name);
-    let of_pandas = || class.module().is_ok_and(|module| module.to_string().starts_with("pandas."));
+    let of_pandas = || {
+        let module = class.module();
+        module.is_ok_and(|name| name.to_cow().is_ok_and(|name| name.starts_with("pandas.")))
+    };
     (is_of("NAType") || is_of("NaTType")) && of_pandas()
 }
 
