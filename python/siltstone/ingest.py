@@ -465,8 +465,7 @@ def submit(
             if (stands := asked(None)).state != "pending":
                 return stands
         except Unavailable as error:
-            # If the queue of jobs is full, opening the database makes room.
-            refused = error
+            refused = error  # If the queue of jobs is full, opening the database makes room.
         barred = _take_in(request, take_over, store_options, ends_others=ends_others)
         ends_others = True
         left = until - time.monotonic()
@@ -482,7 +481,8 @@ def submit(
 def _not_adopted(refused: Unavailable | None, barred: str | None) -> Timeout:
     fate = "it remains submitted, and the next writer adopts it"
     if refused is not None:
-        fate = f"it is not submitted, so submit it again later ({refused})"
+        known = "it may be submitted" if isinstance(refused, Timeout) else "it is not submitted"
+        fate = f"{known}, so submit it again: it is adopted once ({refused})"
     why = f" (this call could not open the database: {barred})" if barred else ""
     return Timeout(
         f"submit: the job was not adopted within the timeout; {fate}{why}. If the last writer "

@@ -283,3 +283,27 @@ def test_a_job_whose_request_is_lost_is_requested_again(url: str, lost: str) -> 
             db.put(b"a", b"2").wait()
             db.flush(memtable=True)
     assert admin.verify(crashed).ok
+
+
+def test_a_clone_whose_pin_a_repair_has_lost_is_compacted_before_collection(url: str) -> None:
+    small = {"l0_sst_size_bytes": 4096}
+    with siltstone.open(url, options=small) as db:
+        db.put_many([b"a%03d" % n for n in range(100)], [b"1"] * 100)
+        db.flush(memtable=True)
+    siltstone.clone(url + "-clone", parent=url)
+    manifests = sorted(pathlib.Path(url, "manifest").glob("0*.manifest"))
+    for path in manifests[-2:]:
+        path.write_bytes(b"damaged")
+    assert admin.repair(url, dry_run=False).done
+    with siltstone.open(url, options=small) as db:
+        db.put_many([b"a%03d" % n for n in range(100)], [b"2"] * 100)
+        db.flush(memtable=True)
+        db.compact()
+    (problem,) = admin.verify(url + "-clone").problems
+    assert "compact the clone" in problem.what
+    admin.compact(url + "-clone")
+    assert admin.verify(url + "-clone").ok
+    admin.collect_after_repair(url)
+    admin.gc(url, min_age=0)
+    with siltstone.open_reader(url + "-clone") as reader:
+        assert set(reader.values()) == {b"1"}

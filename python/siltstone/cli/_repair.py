@@ -33,7 +33,8 @@ from siltstone.cli._common import Place, _as_json, _example, _print_json, _print
 @click.option(
     "--collect",
     is_flag=True,
-    help="Only allow collectors again to delete tables that a repair left unreferenced.",
+    help="Only allow collectors again to delete tables that a repair left unreferenced. Verify the "
+    "clones of the database first.",
 )
 @_as_json
 @click.pass_obj

@@ -78,7 +78,11 @@ async fn pin_problem(
         )));
     };
     let Some(checkpoint) = newest.checkpoint(pin) else {
-        let what = format!("names checkpoint {pin} as its pin, which is gone");
+        let what = format!(
+            "names checkpoint {pin} as its pin, which is gone, for example by a repair of the \
+             parent: compact the clone before the parent is collected, and it reads nothing of the \
+             parent any more"
+        );
         return Ok(Some((named, what)));
     };
     if checkpoint.owner != CheckpointOwner::Clone(clone.database) {

@@ -3,12 +3,14 @@
 //!
 //! ```text
 //! patience   2 s at first, or 8 times the recent response time if that is more;
-//!            doubled by each request that is given up, up to the store option `timeout`
+//!            doubled by each request that is given up, from 8 s on raised by a quarter, up to the
+//!            store option `timeout`
 //! ```
 //! A request that is lost, because of a dead connection or a silent server, therefore costs two
 //! seconds and not the whole deadline. A store whose answers take 5 s gets more time from the
 //! second request on. Requests that were begun together and are given up together double the
-//! patience once.
+//! patience once. Above 8 s it grows slowly, because a request that began shortly before an outage
+//! ended is repeated only after its patience: a call of 30 s outlives an outage of 20 s.
 
 use super::concurrency::Concurrency;
 use super::hedge::Hedges;
@@ -25,6 +27,8 @@ use std::time::Duration;
 pub(super) const LEAST_PATIENCE: Duration = Duration::from_secs(2);
 /// Factor by which the recent response time may be exceeded before a request is given up.
 const SLACK: u32 = 8;
+/// Up to this patience a request that is given up doubles it.
+const DOUBLED_PATIENCE: Duration = Duration::from_secs(8);
 /// Requests of at least this size measure the speed of sending.
 const TELLING_BYTES: u64 = 64 << 10;
 /// Nanoseconds per sent byte before any answer has told: 32 MiB/s, of which [`SLACK`] leaves 4. So
@@ -163,7 +167,9 @@ impl InFlightRequest {
     /// Records that no answer came in time to a request of `sent` bytes.
     pub(super) fn gave_up(&self, sent: u64) {
         let mut known = self.pace.known.lock();
-        known.patience = known.patience.max(self.patience * 2);
+        let double = self.patience * 2;
+        let longer = double.min(DOUBLED_PATIENCE.max(self.patience + self.patience / 4));
+        known.patience = known.patience.max(longer);
         if sent >= TELLING_BYTES {
             known.nanos_a_byte = known.expected_nanos().saturating_mul(GIVEN_UP);
         }
@@ -235,6 +241,19 @@ mod tests {
         (0..60).for_each(|_| pace.begin("GET x".into(), MOST).answered(0));
         assert_eq!(seconds(&pace), 2.0);
         assert_eq!(pace.patience(Duration::from_secs(1)), Duration::from_secs(1));
+    }
+
+    /// Times at which requests begin that are given up one after another.
+    #[test]
+    fn a_call_of_thirty_seconds_outlives_an_outage_of_twenty() {
+        let (_hand, pace) = pace();
+        let mut begun = vec![0.0];
+        while *begun.last().unwrap() < 30.0 {
+            let request = pace.begin("GET x".into(), pace.patience(MOST));
+            begun.push(begun.last().unwrap() + seconds(&pace));
+            request.gave_up(0);
+        }
+        assert_eq!(begun, [0.0, 2.0, 6.0, 14.0, 24.0, 36.5]);
     }
 
     #[test]
