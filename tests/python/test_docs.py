@@ -140,10 +140,10 @@ def test_examples_with_spark_run(
     assert status == 0, errors
 
 
-def test_six_pages_are_about_spark() -> None:
+def test_seven_pages_are_about_spark() -> None:
     names = [page.name for page in SPARK]
-    of_docs = ["howto-recipes.md", "howto-spark.md", "spark-tables.md", "spark-workers.md"]
-    assert names == ["README.md", *of_docs, "tutorial-spark.md"]
+    of_docs = ["spark-copy.md", "spark-tables.md", "spark-workers.md", "tutorial-spark.md"]
+    assert names == ["README.md", "howto-recipes.md", "howto-spark.md", *of_docs]
 
 
 def test_the_index_names_every_page() -> None:

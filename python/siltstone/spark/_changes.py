@@ -72,7 +72,7 @@ def changes(
     "delete", "merge", "delete_range"), key, value, seq and time. One task reads it, because a feed
     is one sequence. For a table its columns replace key and value. A delete has only the columns of
     the key. A range delete has none, but `range`: a struct of its first key and its exclusive end,
-    as bytes. As a stream:
+    as they are stored. `encode_key` gives the stored key of a row, to compare. As a stream:
     ``spark.readStream.format("siltstone").option("readChangeFeed", "true")``.
 
     :param since: a token (`siltstone.Changes.token`), or "oldest": the oldest change that is kept.
