@@ -168,6 +168,29 @@ def test_insert_into_a_view_creates_a_database_of_bytes(spark, url) -> None:
 
 
 @SOURCES
+def test_a_view_of_bytes_may_declare_strings(spark, url) -> None:
+    view = "CREATE OR REPLACE TEMPORARY VIEW texts ({}) USING siltstone OPTIONS (path '{}')"
+    spark.sql(view.format("key STRING, value STRING", url))
+    spark.sql("INSERT INTO texts VALUES ('a', '1'), ('é', '2')")
+    assert key_of(url) is None
+    assert [tuple(row) for row in spark.table("texts").collect()] == [("a", "1"), ("é", "2")]
+    assert spark.sql("SELECT value FROM texts WHERE key = 'é'").first().value == "2"
+    mixed = spark.read.format("siltstone").schema("VALUE string, key binary").load(url)
+    assert [(row.VALUE, bytes(row.key)) for row in mixed.where("VALUE = '1'").collect()] == [
+        ("1", b"a")
+    ]
+    spark.sql("INSERT INTO texts VALUES (X'FF', 'no text')")
+    spark.sql(view.format("key STRING, value STRING", url))
+    with pytest.raises(Exception, match="not UTF-8: ask for key BINARY"):
+        spark.table("texts").collect()
+    spark.sql(view.format("key BINARY, value STRING", url))
+    assert spark.sql("SELECT value FROM texts WHERE key = X'FF'").first().value == "no text"
+    spark.sql(view.format("key STRING, value INT", url))
+    with pytest.raises(Exception, match=r"int\(string\(value\)\) AS n"):
+        spark.table("texts").collect()
+
+
+@SOURCES
 def test_insert_into_a_view_with_columns_creates_a_table(spark, url) -> None:
     spark.sql(
         "CREATE OR REPLACE TEMPORARY VIEW made (country STRING, day INT, note STRING) "
@@ -198,7 +221,7 @@ def test_a_view_reads_what_was_inserted_through_it(spark, url) -> None:
         **options
     ).save(url + "-2")
     assert key_of(url + "-2") is None
-    strings = spark.read.format("siltstone").schema("key string, value string")
+    strings = spark.read.format("siltstone").schema("id string, value string")
     with pytest.raises(Exception, match=r"Leave the schema out.*string\(key\)"):
         strings.load(url + "-2").collect()
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
-from pyspark.sql.types import BinaryType, StructType
+from pyspark.sql.types import BinaryType, StringType, StructType
 
 import siltstone
 from siltstone.exceptions import Invalid, NotFound, Unsupported
@@ -127,15 +127,19 @@ def reader_for(planned: Planned, schema: StructType) -> DataSourceReader:
 def _asked_fields(planned: Planned, schema: StructType) -> pa.Schema:
     if planned.table is not None:
         return _fields(planned.table, schema)
+    kinds = {BinaryType: pa.binary(), StringType: pa.string()}
+    fields = []
     for field in schema.fields:
-        if match(field.name, COLUMNS) is None or not isinstance(field.dataType, BinaryType):
+        kind = kinds.get(type(field.dataType))
+        if match(field.name, COLUMNS) is None or kind is None:
             raise Invalid(
                 f"the schema asks for {field.simpleString()}; a database without a schema has "
-                "key and value, both binary. Leave the schema out, and name and cast the columns "
-                "in the query: SELECT string(key) AS id, string(value) AS name. In SQL: CREATE "
-                "TEMPORARY VIEW without a list of columns"
+                "key and value, each binary, or string for UTF-8. Leave the schema out, and name "
+                "and cast the columns in the query: SELECT string(key) AS id, "
+                "int(string(value)) AS n. In SQL: CREATE TEMPORARY VIEW without a list of columns"
             )
-    return pa.schema([pa.field(one.name, pa.binary(), one.nullable) for one in schema.fields])
+        fields.append(pa.field(field.name, kind, field.nullable))
+    return pa.schema(fields)
 
 
 def _fields(table: str, schema: StructType) -> pa.Schema:

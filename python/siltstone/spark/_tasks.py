@@ -121,10 +121,27 @@ def rows(
     schema: pa.Schema,
     limit: int | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a range as batches of exactly `schema`: columns of type `binary`."""
+    """The rows of a range as batches of exactly `schema`: columns of type `binary`, or `string` for
+    bytes that are UTF-8.
+
+    :raises Invalid: bytes that are not UTF-8, for a column of type `string`.
+    """
     for batch in _scanned(reader, start, end, limit):
-        arrays = [as_binary(batch.column(str(match(name, COLUMNS)))) for name in schema.names]
+        arrays = [_read_as(batch, field) for field in schema]
         yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _read_as(batch: pa.RecordBatch, field: pa.Field) -> pa.Array:
+    array = as_binary(batch.column(str(match(field.name, COLUMNS))))
+    if field.type == pa.binary():
+        return array
+    try:
+        return array.cast(field.type)
+    except pa.ArrowInvalid:
+        raise Invalid(
+            f"the schema asks for {field.name!r} as string, and the database has bytes there that "
+            f"are not UTF-8: ask for {field.name} BINARY"
+        ) from None
 
 
 def table_rows(
