@@ -11,6 +11,7 @@ import siltstone
 import siltstone.spark as kv
 from pace_for_tests import finished
 from siltstone import table
+from siltstone.spark import _merge
 from spark_versions_for_tests import SOURCES, STREAM_SINKS
 
 pytest_plugins = ["spark_for_tests"]
@@ -141,6 +142,26 @@ def test_an_update_is_applied_once(spark, places) -> None:
     assert rows_of(places)[1] == ("old", 9)
     with pytest.raises(siltstone.Conflict):
         kv.update_columns(new, places, key=key, txn=("app", 1))
+
+
+@pytest.mark.parametrize("call", [kv.merge, kv.update_columns])
+def test_a_column_that_is_added_during_an_update_is_kept(spark, places, monkeypatch, call) -> None:
+    """The rows of the tasks may have a column that the table did not have when the call began."""
+    reading = _merge.reading
+
+    def later(*given, **named):
+        with siltstone.open(places) as db:
+            db.table.add_column(pa.field("more", pa.string()))
+            row = {"land": "DE", "id": 1, "note": "new", "n": 1, "more": "kept"}
+            db.table.put([row]).wait()
+        return reading(*given, **named)
+
+    monkeypatch.setattr(_merge, "reading", later)
+    changed = spark.sql("SELECT 'DE' AS land, 1L AS id, 'set' AS note")
+    assert call(changed, places, key=["land", "id"]).rows == 1
+    monkeypatch.undo()
+    row = kv.scan(spark, places).where("id = 1").first()
+    assert (row.note, row.n, row.more) == ("set", 1, "kept")
 
 
 def test_updates_that_fit_no_row_are_refused(spark, places, tmp_path) -> None:

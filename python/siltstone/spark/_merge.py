@@ -6,7 +6,7 @@ one ingest job. It must never read a second state.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -30,6 +30,7 @@ from siltstone.spark._columns import (
     match,
     resolving_as,
     schema_of,
+    text_of,
 )
 from siltstone.spark._commit import PATIENCE, LoadResult, Submission, Txn, load, run
 from siltstone.spark._creation import removed_on_failure
@@ -65,6 +66,17 @@ class _Merging:
     """Whether rows without a match are inserted."""
     keeps_expiry: bool = False
     """Whether a row that is updated keeps the expiry that it had."""
+
+
+@dataclass(frozen=True)
+class _MergePlan:
+    """The rows of a merge, and its actions."""
+
+    rows: PreparedFrame
+    updated: Sequence[str] | None
+    """These fields are those of `_Merging`."""
+    deletes: bool
+    inserts: bool
 
 
 def merge(
@@ -121,15 +133,21 @@ def merge(
     with resolving_as(df.sparkSession), removed_on_failure() as creations:
         if when_not_matched is None:
             table_at(url, None, as_bytes, store_options)
-        given = ("error", as_bytes, store_options, creations)
         inserts = when_not_matched == "insert"
-        # A row that is not inserted needs only the columns that a match takes from it.
+
+        def of(rows: PreparedFrame) -> _MergePlan:
+            updated = _updated(rows, when_matched)
+            if not inserts and when_matched == "update":
+                _check_updates(rows, updated)
+            return _MergePlan(rows, updated, when_matched == "delete", inserts)
+
+        def again(text: str) -> _MergePlan:
+            # A row that is not inserted needs only the columns that a match takes from it.
+            return of(prepared_rows(df, text, key, None, None, "error", column, not inserts))
+
+        given = ("error", as_bytes, store_options, creations)
         rows = rows_for(df, url, (key, None, None), *given, expire_at=column, partial=not inserts)
-        updated = _updated(rows, when_matched)
-        if not inserts and when_matched == "update":
-            _check_updates(rows, updated)
-        actions = updated, when_matched == "delete", inserts
-        return _merged_into(rows, submission, actions, options, partitions, moment)
+        return _merged_into(of(rows), again, submission, options, partitions, moment)
 
 
 def update_columns(
@@ -173,34 +191,43 @@ def update_columns(
         text = table_at(url, None, False, store_options)
         if text is None:
             raise Invalid("the database has no columns, only bytes: use siltstone.spark.merge")
-        rows = prepared_rows(df, text, key, None, None, "error", partial=True)
-        updated = _updated(rows, "update")
-        _check_updates(rows, updated)
-        return _merged_into(rows, submission, (updated, False, False), options, partitions)
+
+        def planned(text: str) -> _MergePlan:
+            rows = prepared_rows(df, text, key, None, None, "error", partial=True)
+            updated = _updated(rows, "update")
+            _check_updates(rows, updated)
+            return _MergePlan(rows, updated, False, False)
+
+        return _merged_into(planned(text), planned, submission, options, partitions)
 
 
 def _merged_into(
-    rows: PreparedFrame,
+    first: _MergePlan,
+    again: Callable[[str], _MergePlan],
     submission: Submission,
-    actions: tuple[Sequence[str] | None, bool, bool],
     options: Options | Mapping[str, Any] | None,
     partitions: int | None,
     expires: datetime | None = None,
 ) -> LoadResult:
     """Merges a frame with the state that is durable now.
 
-    :param actions: the fields `updated`, `deletes` and `inserts` of `_Merging`.
+    :param first: the plan by the schema that was read before.
+    :param again: plans by the schema of that state, if a column was added or widened meanwhile.
     :param expires: when the merged rows expire.
     """
-    has_expiry = expires is not None or "expire_at" in rows.names
 
     def tasks(job: ingest.Job) -> list[Staged]:
         given = (submission.url, None, options, submission.store_options)
         with reading(*given, newest=True) as (reader, held):
+            text = text_of(reader)
+            current = first if first.rows.schema in (None, text) else again(str(text))
+            rows = current.rows
+            has_expiry = expires is not None or "expire_at" in rows.names
             stats = reader.stats()
             # Rows that are in no table yet may expire, too.
             may_expire = stats.expiring_tables or stats.memtable_entries
-            keeps = bool(actions[0] is not None and not has_expiry and may_expire)
+            keeps = bool(current.updated is not None and not has_expiry and may_expire)
+            actions = (current.updated, current.deletes, current.inserts)
             merging = _Merging(held.reader, rows.schema, *actions, keeps)
         names = {**rows.names, "op": _free_name(rows, "op")}
         if keeps:
