@@ -24,7 +24,7 @@ __all__ = ["HistoryEvent", "history"]
 
 _AT_ONCE = 8
 """Manifests that are read at once."""
-_QUERY = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}(#\d+)?")
+_QUERY = re.compile(r"(.+@)?[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}(~[\d,]+)?(#\d+)?")
 """The application of a stream: the id of Spark's query, and the number of a later call for one
 batch."""
 _LOAD = "siltstone.load "

@@ -39,7 +39,7 @@ def filled(url: str) -> list[str]:
         jobs = [
             load(db, url, [b"a1", b"a2"], ("nightly", 7)),
             load(db, url, [b"a3"], (QUERY, 0)),
-            load(db, url, [b"a4"], (f"{QUERY}#2", 0)),
+            load(db, url, [b"a4"], (f"visits@{QUERY}~1#2", 0)),
             load(db, url, [b"a5", b"a6", b"a7"]),
         ]
         db.compact()
@@ -55,7 +55,7 @@ def test_loads_jobs_streams_and_compactions_are_listed(url: str) -> None:
         ("load", None, None, 9),
         ("job", "nightly", 7, 2),
         ("stream", QUERY, 0, 1),
-        ("stream", f"{QUERY}#2", 0, 1),
+        ("stream", f"visits@{QUERY}~1#2", 0, 1),
         ("job", None, None, 3),
         ("compaction", None, None, 10),
     ]
@@ -128,7 +128,7 @@ def test_earlier_times_leave_the_last_version_of_each_application(url: str) -> N
         ("load", None),
         ("job", "nightly"),
         ("stream", QUERY),
-        ("stream", f"{QUERY}#2"),
+        ("stream", f"visits@{QUERY}~1#2"),
     }
     for one in found:
         assert (one.time, one.version, one.tables) == (None, None, None)

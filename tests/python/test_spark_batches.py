@@ -91,6 +91,40 @@ def test_each_call_of_a_batch_is_applied_once(spark, empty, tmp_path, app, made)
 
 
 @CLASSIC
+def test_a_batch_of_another_query_of_the_name_is_not_skipped(spark, empty, tmp_path) -> None:
+    """Such a batch was taken for a repetition, and its rows were lost."""
+
+    def writes(prefix: str, **named) -> Batch:
+        def batch(rows, number: int) -> None:
+            for part in ("1/", "2/"):
+                call = kv.upsert(empty, key="key", txn_app="by name", **named)
+                call(rows_of(rows, prefix + part), number)
+
+        return batch
+
+    folders = {name: tmp_path / name for name in ("one", "other")}
+    for folder in folders.values():
+        folder.mkdir()
+    run(spark, folders["one"], writes("a/"))
+    for _ in range(2):
+        with pytest.raises(Exception, match="two streams need two names"):
+            run(spark, folders["other"], writes("b/"))
+    assert {key[:1] for key in content(empty)} == {b"a"}
+    apps = [one["app"] for one in siltstone.admin.manifest(empty)["ingest_apps"]]
+    assert [app.partition("@")[0] + app[-2:] for app in apps][1:] == ["by name#2"]
+    for app in apps:
+        siltstone.ingest.forget_app(empty, app)
+    run(spark, folders["other"], writes("b/"))
+    assert len(content(empty)) == 40
+    # A repeated batch of its own is still skipped.
+    with siltstone.open(empty) as db:
+        db.delete_range(b"\0")
+    forget_commit(folders["other"], 0)
+    run(spark, folders["other"], writes("b/"))
+    assert content(empty) == {}
+
+
+@CLASSIC
 def test_spellings_of_a_place_are_one_database(spark, empty, tmp_path) -> None:
     places = [empty, Path(empty), f"file://{empty}", f"{empty}/", f"{empty}/../db"]
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator
@@ -20,19 +21,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from siltstone._open import Url, place_of
-from siltstone.exceptions import Invalid
+import siltstone
+from siltstone._open import StoreOptionsSource, Url, place_of
+from siltstone.exceptions import Conflict, Invalid, NotFound
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["Call", "application", "numbered", "run_of", "spelled"]
+__all__ = ["Call", "application", "named_application", "numbered", "query_of", "run_of", "spelled"]
 
 LOG = logging.getLogger("siltstone.spark")
 BATCH_PROCESS = "SPARK_CONNECT_LOCAL_URL"
 """The environment variable of a process in which Spark Connect calls `foreachBatch` (4.0 to 4.3).
 It is not documented. Without it each call is taken for one outside of a run: several calls for one
 batch then need a `txn_app` each."""
+QUERY = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+"""The id of a query."""
 KEPT = 1024
 """Streams whose newest batch is remembered: one for each database and application."""
 
@@ -72,6 +76,60 @@ def application(name: str, call: Call) -> str:
     return name if call.number == 0 else f"{name}#{call.number + 1}"
 
 
+def named_application(
+    url: Url,
+    name: str,
+    query: str | None,
+    call: Call,
+    number: int,
+    store_options: StoreOptionsSource | None,
+) -> str:
+    """The name of the application for a call of a stream that the user named: ``name@query``. So
+    the database never takes the batch of another query for a repetition, and each query skips its
+    own batches alone.
+
+    :param query: the id of the query; None: unknown, as by Connect. The name is the user's then.
+    :param number: the number of the batch.
+    :raises Conflict: another query has written a batch of this name with the number or a higher
+        one.
+    """
+    if query is None:
+        return application(name, call)
+    mine, plain = application(f"{name}@{query}", call), application(name, call)
+    try:
+        apps = siltstone.admin.manifest(url, store_options=store_options)["ingest_apps"]
+    except NotFound:
+        return mine
+    for one in apps:
+        if one["app"] == plain and one["version"] >= number:
+            # A version before this rule, or a stream by Connect, recorded it without a query.
+            return plain
+        if one["version"] >= number and one["app"] != mine and _is_named(one["app"], name, call):
+            raise Conflict(
+                f"another query, {one['app']!r}, has written batch {one['version']} under the name "
+                f"{name!r}, and this is batch {number} of the query {query}: two streams need two "
+                "names (txn_app, txnAppId). If this is the same stream with a new checkpoint "
+                f"folder, let it begin again by siltstone.ingest.forget_app(url, {one['app']!r})"
+            )
+    return mine
+
+
+def _is_named(app: str, name: str, call: Call) -> bool:
+    """Whether an application is this call of a query that has the name."""
+    begins, ends = f"{name}@", application("", call)
+    if not (app.startswith(begins) and app.endswith(ends)):
+        return False
+    return QUERY.fullmatch(app[len(begins) : len(app) - len(ends)]) is not None
+
+
+def query_of(df: DataFrame) -> str | None:
+    """The id of the query that passes `df` to `foreachBatch`; None outside of one, and by Connect.
+    It belongs to the checkpoint folder of the query."""
+    context = getattr(df.sparkSession, "sparkContext", None)
+    found = None if context is None else context.getLocalProperty("sql.streaming.queryId")
+    return found or None
+
+
 def run_of(df: DataFrame) -> str | None:
     """The identity of the run of a query that passes `df` to `foreachBatch`; None outside of one. A
     query that is started again has another run, which repeats all calls of its last batch."""
@@ -79,7 +137,7 @@ def run_of(df: DataFrame) -> str | None:
     # A session by Connect has no context: asking for it raises an AttributeError.
     context = getattr(session, "sparkContext", None)
     if context is not None:
-        query = context.getLocalProperty("sql.streaming.queryId")
+        query = query_of(df)
         return f"{query}/{context.getLocalProperty('spark.jobGroup.id')}" if query else None
     # By Connect a process runs the batches of one run, in a session of that run.
     return session.session_id if BATCH_PROCESS in os.environ else None

@@ -24,12 +24,14 @@ from siltstone import ingest
 from siltstone.exceptions import Invalid, NotFound, Unsupported
 from siltstone.spark._arguments import expiry
 from siltstone.spark._bounds import check_bounded
+from siltstone.spark._calls import Call, named_application
 from siltstone.spark._columns import case_sensitivity, match, schema_of
 from siltstone.spark._commit import (
     PATIENCE,
     LoadResult,
     closed,
     duplicates_of,
+    has_rows,
     log_skipped,
     new_job,
     recorded,
@@ -71,7 +73,7 @@ OPTIONS = {
     "ttl": "time to live of all rows, counted from the write; for a stream from its batch",
     "expireAt": "the column of times at which rows expire; null: never",
     "targetSstBytes": "size of the rows after which a task starts another table",
-    "txnAppId": "the application that this write is a version of",
+    "txnAppId": "the application that this write is a version of; a name for a stream",
     "txnVersion": "the version: one that the database has adds nothing; a stream's is the batch id",
     "asBytes": "true: keys and values of a table are encoded already",
     "caseSensitive": "true: column names are compared with their case",
@@ -462,13 +464,16 @@ class StreamWriter(_StreamBase):
         job, query = _batch_of(messages)
         if job is None:
             return
-        app = self.sink.app or query
+        found, name, app = _results(messages), self.sink.app, query
+        if name is not None and has_rows(found):
+            given = (query, Call(), batchId, self.sink.store_options)
+            app = named_application(self.sink.url, name, *given)
+        app = app or name
         if app is None:
             raise Invalid("no task of the batch knows its query: name it by txnAppId")
-        found = _results(messages)
         done = _submit(self.sink, job.for_txn((app, batchId)), found, records=False)
         # The id of a query belongs to its checkpoint folder: its batches are never another's.
-        if done is not None and done.repeated and self.sink.app is not None:
+        if done is not None and done.repeated and app == name:
             rows = sum(one.part.rows for one in found if one.part is not None)
             log_skipped(self.sink.url, (app, batchId), rows)
 

@@ -12,7 +12,7 @@ from siltstone._open import StoreOptionsSource, Url
 from siltstone.exceptions import Invalid
 from siltstone.options import Seconds
 from siltstone.spark._arguments import expiry
-from siltstone.spark._calls import Call, application, numbered
+from siltstone.spark._calls import Call, application, named_application, numbered, query_of
 from siltstone.spark._columns import resolving_as
 from siltstone.spark._commit import (
     PATIENCE,
@@ -70,13 +70,15 @@ def upsert(
         each batch by key ranges.
     :param ttl: time to live of all rows, counted from the call that writes their batch.
     :param expire_at: as for `bulk_load`.
-    :param txn_app: the name of the application, in place of the query's id. Use it for a query
-        whose checkpoint folder is created again while its batch ids continue. Calls that run at the
-        same time need different names. A batch whose number is recorded for the application is
-        skipped, and a warning is logged if it has rows: two streams need different names.
+    :param txn_app: a name for the stream, which is recorded with the query's id. Calls that run at
+        the same time need different names, and so do two streams: if another query has written the
+        batch's number or a higher one under the name, the call raises Conflict. By Spark Connect,
+        which does not tell the query's id, the name alone identifies the stream: a batch whose
+        number is recorded is skipped, and a warning is logged if it has rows.
     :param timeout, db, take_over, store_options: as for `bulk_load`.
     :raises Invalid: as `bulk_load`: here for the arguments, in the stream for its rows, and for two
         calls that write one batch at the same time.
+    :raises Conflict: in the stream: another query has written the number under the name.
     :raises TypeError: `expire_at` has no time zone.
     """
     layout = "runs" if duplicates in (None, "any") else "range"
@@ -115,10 +117,12 @@ class _BatchWriter:
         """
         submission = self.submission
         url, provider = submission.url, submission.store_options
-        named = None if self.app is None else application(self.app, call)
-        if named is not None and is_recorded(url, (named, batch_id), provider):
-            log_skipped(url, (named, batch_id), df.count())
-            return
+        named = None
+        if self.app is not None:
+            named = named_application(url, self.app, query_of(df), call, batch_id, provider)
+            if is_recorded(url, (named, batch_id), provider):
+                self._log_skipped(named, batch_id, call, df)
+                return
         with resolving_as(df.sparkSession), removed_on_failure() as creations:
             columns = (self.key, self.value, self.op)
             column, moment = expiry(self.ttl, self.expire_at)
@@ -134,9 +138,17 @@ class _BatchWriter:
                 request = closed(job, found, submission.layout, submission.mode, records=False)
         if request is not None:
             if submission.submit(job, request).repeated and named is not None:
-                log_skipped(url, (named, batch_id), request.rows)
+                self._log_skipped(named, batch_id, call, df, request.rows)
             return
         abort(job)
+
+    def _log_skipped(
+        self, named: str, batch_id: int, call: Call, df: DataFrame, rows: int | None = None
+    ) -> None:
+        """Logs that a batch was skipped, if its query is unknown. Otherwise it is a repetition."""
+        if self.app is not None and named == application(self.app, call):
+            url = self.submission.url
+            log_skipped(url, (named, batch_id), df.count() if rows is None else rows)
 
 
 def _query_of(found: Sequence[Staged]) -> str:
