@@ -177,6 +177,18 @@ def test_bounds_that_bound_nothing_are_refused(spark, orders, pairs) -> None:
 
 
 @SOURCES
+def test_a_row_outside_of_the_replaced_range_is_shown(spark, orders, pairs) -> None:
+    pair = spark.sql("SELECT 'a/1' AS key, 'new' AS value")
+    with pytest.raises(siltstone.Invalid, match="the key b'a/1' lies outside of the range"):
+        kv.bulk_load(pair, pairs, key="key", mode="replace_range", replace=("a/2", "b"))
+    row = spark.sql("SELECT 'DE' AS country, 1L AS id, 'new' AS note, 1L AS n")
+    writer = row.write.format("siltstone").mode("append")
+    with pytest.raises(Exception, match="a row with country = 'DE', id = 1 lies outside"):
+        writer.option("replaceStart", "FR").save(orders)
+    assert (kv.count(orders), kv.count(pairs)) == (20, 20)
+
+
+@SOURCES
 def test_options_that_bound_nothing_are_refused(spark, pairs) -> None:
     pair = spark.sql("SELECT 'a/1' AS key, 'new' AS value").write.format("siltstone")
     with pytest.raises(Exception, match="mode 'overwrite'"):

@@ -250,8 +250,10 @@ def test_a_load_and_what_it_does_about_rows(spark, flights) -> None:
     assert kv.bulk_load(frame, url, duplicates="any", txn=("typed", 1), **load).repeated
     one = frame.where("country = 'CH'")
     kv.bulk_load(one, url, mode="replace_range", replace={"country": "CH"}, **load)
-    with pytest.raises(siltstone.Invalid, match="range"):
-        kv.bulk_load(one, url, mode="replace_range", replace={"country": "DE"}, **load)
+    outside = r"a row with country = 'CH', day = datetime\.date\(.*\) lies outside of the range"
+    for replace in ({"country": "DE"}, (None, "AT"), ("DE", None)):
+        with pytest.raises(siltstone.Invalid, match=outside):
+            kv.bulk_load(one, url, mode="replace_range", replace=replace, **load)
     assert len(list(db.keys())) == len(visits()) + 1
     load["key"] = ["country", "day desc"]
     presorted = frame_of_table(spark, pa.Table.from_pylist(visits()))

@@ -153,7 +153,28 @@ def _written(
             ends = pc.min_max(keys.cast(pa.large_binary()))
             least.append(ends["min"].as_py())
             greatest.append(ends["max"].as_py())
+            _check_inside(least[-1], greatest[-1], staging)
     return writer.finish(), min(least, default=None), max(greatest, default=None)
+
+
+def _check_inside(least: bytes, greatest: bytes, staging: Staging) -> None:
+    """Checks that the keys of a batch lie in the range that the job replaces.
+
+    :raises Invalid: one does not. The job would refuse it, too, but names only bytes.
+    """
+    start, end = staging.job.replace or (None, None)
+    below, above = start is not None and least < start, end is not None and greatest >= end
+    if not (below or above):
+        return
+    key = least if below else greatest
+    shown = f"the key {key!r}"
+    if staging.schema is not None:
+        row = pa.record_batch(schema_of(staging.schema).decode_key(pa.array([key])))
+        shown = ", ".join(f"{name} = {value!r}" for name, value in row.to_pylist()[0].items())
+    raise Invalid(
+        f"a row with {shown} lies outside of the range that the load replaces: filter such rows "
+        "out, or load them with mode 'append'"
+    )
 
 
 def _expiries(batch: pa.RecordBatch, staging: Staging) -> pa.Array | None:
