@@ -191,6 +191,62 @@ def test_a_view_of_bytes_may_declare_strings(spark, url) -> None:
 
 
 @SOURCES
+def test_a_null_in_a_column_that_a_view_declares_not_null(spark, url) -> None:
+    view = "CREATE OR REPLACE TEMPORARY VIEW strict (id BIGINT NOT NULL, n BIGINT {}) USING "
+    view += f"siltstone OPTIONS (path '{url}', keyColumn 'id')"
+    spark.sql(view.format("NOT NULL"))
+    spark.sql("INSERT INTO strict VALUES (1, 2)")
+    for values in ("(2, null)", "(null, 2)"):
+        with pytest.raises(Exception, match="NOT_NULL"):
+            spark.sql(f"INSERT INTO strict VALUES {values}")
+    assert spark.sql("SELECT sum(n + 1) AS n FROM strict").first().n == 3
+    kv.bulk_load(spark.sql("SELECT 2L AS id, CAST(null AS bigint) AS n"), url, key=["id"])
+    spark.sql(view.format("NOT NULL"))
+    with pytest.raises(Exception, match="'n' was declared NOT NULL"):
+        spark.sql("SELECT * FROM strict").collect()
+    spark.sql(view.format(""))
+    assert spark.sql("SELECT count(*) AS n FROM strict WHERE n IS NULL").first().n == 1
+
+
+def test_a_key_that_occurs_twice_is_named(spark, url) -> None:
+    """A task knows only the numbers of its rows."""
+    twice = spark.sql("SELECT * FROM VALUES ('a', '1'), ('b', '2'), ('b', '3') AS (key, value)")
+    for write in (
+        lambda: kv.bulk_load(twice, url, key="key"),
+        lambda: kv.upsert(url, key="key", duplicates="error", txn_app="x")(twice, 0),
+        lambda: kv.merge(twice, url, key="key"),
+    ):
+        with pytest.raises(siltstone.Invalid, match=r"key \('b',\), .*dropDuplicates\(\['key'\]\)"):
+            write()
+        with pytest.raises(siltstone.NotFound):
+            kv.count(url)
+
+
+def test_columns_that_a_database_of_bytes_has_no_place_for(spark, url, caplog) -> None:
+    pair = spark.sql("SELECT 'a' AS id, 'x' AS value")
+    kv.bulk_load(pair, url, key="id", value="value")
+    wide = spark.sql("SELECT 'a' AS id, 'y' AS value, 1 AS n, 'put' AS op")
+    for write, named in (
+        (lambda: kv.bulk_load(wide, url, key="id"), "n, op"),
+        (lambda: kv.bulk_load(wide, url, key="ID", op="OP"), "n"),
+        (lambda: kv.merge(wide, url, key="id"), "n, op"),
+        (lambda: kv.upsert(url, key="id", txn_app="x")(wide, 0), "n, op"),
+        (lambda: kv.bulk_load(wide, url, key="id", value="value"), None),
+        (lambda: kv.bulk_load(wide.drop("n"), url, key="ID", op="OP"), None),
+        (lambda: kv.bulk_load(wide.drop("op"), url, key="id", duplicates=("max", "N")), None),
+        (lambda: kv.delete(wide.where("id = 'b'"), url, key="id"), None),
+    ):
+        caplog.clear()
+        write()
+        told = [text for text in caplog.messages if "are not written" in text]
+        assert [text.startswith(f"the columns {named} are") for text in told] == [True] * bool(
+            named
+        )
+    with siltstone.open_reader(url) as reader:
+        assert dict(reader.scan()) == {b"a": b"y"}
+
+
+@SOURCES
 def test_insert_into_a_view_with_columns_creates_a_table(spark, url) -> None:
     spark.sql(
         "CREATE OR REPLACE TEMPORARY VIEW made (country STRING, day INT, note STRING) "

@@ -242,7 +242,8 @@ def test_a_load_and_what_it_does_about_rows(spark, flights) -> None:
         ),
     )
     load = {"key": ["country", "day"], "db": db, "value": "visits"}
-    with pytest.raises(siltstone.Invalid, match="key"):
+    twice = r"several rows of the frame have the key \('DE', .*duplicates is \"error\""
+    with pytest.raises(siltstone.Invalid, match=twice):
         kv.bulk_load(frame, url, **load)
     kv.bulk_load(frame, url, duplicates=("max", "at"), txn=("typed", 1), **load)
     key = {"country": "DE", "day": DAYS[0]}

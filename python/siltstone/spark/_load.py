@@ -5,6 +5,7 @@ Executors sort and upload the rows as tables of an ingest job; the driver submit
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -32,6 +33,7 @@ from siltstone.spark._commit import (
     run,
 )
 from siltstone.spark._creation import Creation, exists, log_ignored, removed_on_failure
+from siltstone.spark._equal_keys import check_keys_differ
 from siltstone.spark._matching import (
     Duplicates,
     Key,
@@ -49,9 +51,11 @@ from siltstone.spark._staging import Staged, Staging
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["bulk_load", "delete", "rows_for", "staging_of"]
+__all__ = ["ONE_ROW", "bulk_load", "delete", "rows_for", "staging_of"]
 
+LOG = logging.getLogger("siltstone.spark")
 Replace = tuple[bytes | None, bytes | None] | Mapping[str, Any]
+ONE_ROW = 'duplicates is "error" ("any" and ("max", column) keep one row of each key)'
 MUST_CREATE = ("errorifexists", "error")
 
 
@@ -84,7 +88,8 @@ def bulk_load(
 
     If there is no database, one is created: a database of bytes if `key` is one name and the frame
     has a key and a value column, each binary or string; otherwise a table with the frame's columns.
-    If the key column of a database of bytes has another name than "key", give `value`, too.
+    If the key column of a database of bytes has another name than "key", give `value`, too;
+    without it a warning is logged.
     A load that fails removes the database that it created, unless another process has written to
     it.
 
@@ -96,7 +101,8 @@ def bulk_load(
         `siltstone.table.create`: ``["country", "day desc"]``. For a database of bytes, the key
         column: binary, or string, which is stored as UTF-8.
     :param value: for a table, the columns to write beside the key; None: all others. For a database
-        of bytes, the value column, binary or string; None: "value".
+        of bytes, the value column, binary or string, and other columns are not written; None:
+        "value", and a warning is logged if there are other columns.
     :param layout: "range": Spark shuffles by key ranges, and the tables do not overlap. "runs": no
         shuffle; each task sorts its own rows. It costs half as much, and compaction merges the
         tables later. "presorted": no shuffle; the partitions already are key ranges, which is
@@ -167,7 +173,9 @@ def bulk_load(
 
         def tasks(job: ingest.Job) -> list[Staged]:
             staging = staging_of(rows, chosen, job=job, **tables)
-            return run(rows.arranged(layout, partitions), staging)
+            found = run(rows.arranged(layout, partitions), staging)
+            check_keys_differ(rows, found, ONE_ROW)
+            return found
 
         return load(tasks, submission)
 
@@ -354,7 +362,22 @@ def rows_for(
         more["value"] = None
     roles = {"key": _one(key)}
     roles |= {role: name for role, name in more.items() if name is not None}
+    if value is None:
+        _log_left_out(url, df.columns, [*roles.values(), order])
     return prepared_bytes(df, roles, duplicates)
+
+
+def _log_left_out(url: Url, names: Sequence[str], taken: Sequence[str | None]) -> None:
+    """Logs a warning if a frame has columns that a database of bytes has no place for."""
+    known = {match(one, names) for one in taken if one is not None}
+    others = [name for name in names if name not in known]
+    if others:
+        LOG.warning(
+            "the columns %s are not written to %s, which has no columns, only keys and values: "
+            "name the value column by value= if this is right; a table has all columns",
+            ", ".join(others),
+            url,
+        )
 
 
 def staging_of(rows: PreparedFrame, duplicates: Duplicates, **more: Any) -> Staging:

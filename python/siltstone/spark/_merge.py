@@ -7,7 +7,6 @@ one ingest job. It must never read a second state.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
@@ -34,8 +33,9 @@ from siltstone.spark._columns import (
 )
 from siltstone.spark._commit import PATIENCE, LoadResult, Submission, Txn, load, run
 from siltstone.spark._creation import removed_on_failure
+from siltstone.spark._equal_keys import check_keys_differ
 from siltstone.spark._load import rows_for, staging_of
-from siltstone.spark._matching import Key, PreparedFrame, prepared_rows, quoted, table_at
+from siltstone.spark._matching import Key, PreparedFrame, prepared_rows, table_at
 from siltstone.spark._pins import reading
 from siltstone.spark._staging import Staged, Staging, stage
 from siltstone.spark._tasks import FIRST_ROWS, as_binary, large_values_of, pieces, reader_of
@@ -44,10 +44,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 __all__ = ["merge", "update_columns"]
-
-EQUAL_KEYS = "two rows have the same key"
-"""The beginning of the error of a task that met a key twice. Its remedy is an argument of loads,
-which merges do not have."""
 
 
 @dataclass(frozen=True)
@@ -235,31 +231,10 @@ def _merged_into(
         named = replace(staging_of(rows, "error", job=job, expires=expires), names=names)
         arranged = rows.arranged("range", partitions)
         found = run(arranged, named, partial(stage_merged, merging=merging), "merge")
-        if any(one.problem is not None and EQUAL_KEYS in str(one.problem) for one in found):
-            raise _equal_keys(rows)
+        check_keys_differ(rows, found, "a merge takes one row for each key")
         return found
 
     return load(tasks, submission)
-
-
-def _equal_keys(rows: PreparedFrame) -> Invalid:
-    """The error of a frame that has several rows with one key. A job looks for such a key, because
-    a task knows only the numbers of the rows."""
-    from pyspark.sql import functions as sf  # noqa: PLC0415 - the package does without pyspark
-
-    names = ["key"] if rows.schema is None else schema_of(rows.schema).key
-    counted = rows.frame.groupBy(*[sf.col(quoted(name)) for name in names])
-    named = None
-    # The frame may be different when it is computed again.
-    with suppress(Exception):
-        several = counted.agg(sf.count(sf.lit(1)).alias("rows of the key"))
-        named = several.where("`rows of the key` > 1").first()
-    which = "the same key" if named is None else f"the key {tuple(named)[:-1]!r}"
-    theirs = [rows.names["key"]] if rows.schema is None else names
-    return Invalid(
-        f"several rows of the frame have {which}, and a merge takes one row for each key: keep one "
-        f"of them, for example by df.dropDuplicates({theirs!r})"
-    )
 
 
 def _check_actions(when_matched: Any, when_not_matched: Any) -> None:

@@ -159,7 +159,22 @@ def table_rows(
     for batch in _scanned(reader, start, end, limit):
         found = decoder.decode(batch.column("key"), batch.column("value"))
         columns = narrowed(found, stored, table, AGAIN).columns
+        _check_nulls(columns, fields)
         yield pa.RecordBatch.from_arrays(columns, schema=fields)
+
+
+def _check_nulls(columns: Sequence[pa.Array], fields: pa.Schema) -> None:
+    """Checks that columns that were declared as not nullable have no nulls. Spark would fail, or
+    return other values.
+
+    :raises Invalid: one has a null.
+    """
+    for column, field in zip(columns, fields, strict=True):
+        if not field.nullable and column.null_count:
+            raise Invalid(
+                f"the column {field.name!r} was declared NOT NULL, and a row of the table has a "
+                "null there: declare it without NOT NULL"
+            )
 
 
 def _scanned(

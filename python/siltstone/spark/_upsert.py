@@ -27,7 +27,8 @@ from siltstone.spark._commit import (
     run,
 )
 from siltstone.spark._creation import removed_on_failure
-from siltstone.spark._load import rows_for, staging_of
+from siltstone.spark._equal_keys import check_keys_differ
+from siltstone.spark._load import ONE_ROW, rows_for, staging_of
 from siltstone.spark._matching import Duplicates, Key
 from siltstone.spark._staging import Staged
 
@@ -132,6 +133,7 @@ class _BatchWriter:
             with abandoned(job):
                 staging = staging_of(rows, self.duplicates, job=job, expires=moment)
                 found = run(rows.arranged(submission.layout, None), staging, action="upsert")
+                check_keys_differ(rows, found, ONE_ROW)
                 if has_rows(found):
                     app = named or application(_query_of(found), call)
                     job = job.for_txn((app, batch_id))
