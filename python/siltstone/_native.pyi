@@ -38,7 +38,7 @@ from siltstone._checkpoints import Checkpoint, CheckpointLike
 from siltstone._entry import Entry
 from siltstone._load_result import LoadResult
 from siltstone._open import StoreOptionsSource
-from siltstone.changes import Changes, Since
+from siltstone.changes import Before, Changes, Since
 from siltstone.exceptions import Error
 from siltstone.ingest import IngestRequest, Part
 from siltstone.keys import Part as _KeyPart
@@ -652,6 +652,7 @@ class Database(_Warms):
         until: str | None = None,
         lifetime: _Seconds | None = None,
         most_bytes: _Size | None = None,
+        before: Before = None,
     ) -> Changes:
         """Returns the change feed, a `siltstone.changes.Changes`: all durable changes in
         commit order, as an iterator over Arrow record batches. Arguments and errors are
@@ -715,6 +716,7 @@ class Reader(_Warms):
         until: str | None = None,
         lifetime: _Seconds | None = None,
         most_bytes: _Size | None = None,
+        before: Before = None,
     ) -> Changes:
         """Returns the change feed, a `siltstone.changes.Changes`: all durable changes in
         commit order, as an iterator over Arrow record batches. Arguments and errors are
@@ -1106,9 +1108,11 @@ class Feed:
 
     def read(self, rows: int, bytes: int) -> ArrowArray | None:
         """Returns the next changes as an array of structs; None if there are none."""
-    def rows(self, rows: int, bytes: int) -> list[tuple[str, bytes, bytes | None, int, int]] | None:
-        """As `read`, but returns tuples of kind, key, value, sequence number and milliseconds since
-        the epoch, for callers without an Arrow library."""
+    def rows(
+        self, rows: int, bytes: int
+    ) -> list[tuple[str, bytes, bytes | None, int, int, bytes | None]] | None:
+        """As `read`, but returns tuples of kind, key, value, sequence number, milliseconds since
+        the epoch, and value before, for callers without an Arrow library."""
     def _begin_read(self, rows: int, bytes: int) -> Pending[ArrowArray | None]: ...
     def acknowledge(self, token: str | None = None) -> None:
         """Acknowledges changes, so that the log before them is no longer retained."""

@@ -19,6 +19,8 @@ batch, for example with `pyarrow.record_batch(batch)`. Its columns:
   for a delete
 - ``seq``: the sequence number
 - ``time``: the time of the commit by the clock of the writer, in milliseconds; it never decreases
+- ``before``: only with before-images: the value that the key had right before the change; null if
+  it had none, and for a range delete
 
 `Changes.token` is the position of a feed, as text. A feed that begins at a token returns the same
 rows in the same order, in any process. A consumer is a name that retains the log from its
@@ -35,13 +37,14 @@ from typing import Any, NamedTuple, Self, TypeAlias
 from uuid import UUID
 
 from siltstone import _native
-from siltstone._checkpoints import Checkpoint, moment, name_of
+from siltstone._checkpoints import Checkpoint, CheckpointLike, moment, name_of
 from siltstone._native import ArrowArray, AsyncCommit, Commit
 from siltstone._numbers import count_of, size_of
 from siltstone._open import StoreOptionsSource, Url, _store, _text, hidden
 from siltstone.options import Bytes, Seconds
 
 __all__ = [
+    "Before",
     "Changes",
     "HeldBy",
     "Row",
@@ -58,6 +61,10 @@ Since: TypeAlias = str | Commit | AsyncCommit | Checkpoint | UUID | None
 """Start of a feed: a token; "oldest", "latest" or "snapshot"; a Commit (start after it); a
 Checkpoint or its id (start after its state). None: the position of the consumer, or "latest"
 without a consumer."""
+
+Before: TypeAlias = CheckpointLike | bool | None
+"""Whether a feed has before-images. True: from the checkpoint at which it begins. A Checkpoint, its
+id or its name: from that checkpoint, which is at or before the start of the feed."""
 
 ROWS = 65_536
 """Default number of rows in a batch. A batch ends with the commit that reaches it."""
@@ -80,6 +87,9 @@ class Row(NamedTuple):
     """Sequence number."""
     time: datetime
     """Time of the commit."""
+    before: bytes | None = None
+    """The value that the key had right before the change; None if it had none, for a range delete,
+    and for a feed without before-images."""
 
 
 class Changes(Iterator[ArrowArray]):
@@ -110,6 +120,8 @@ class Changes(Iterator[ArrowArray]):
         :raises Expired: if the next changes were collected or undone by a restore, or the consumer
             was removed. To miss no change, begin again with a snapshot.
         :raises Fenced: if a newer feed of the same consumer has begun.
+        :raises Invalid: with before-images, if the keys that changed since the checkpoint exceed
+            1 GiB: go on from a newer checkpoint.
         :raises Corruption, Denied, Unavailable: see `siltstone.exceptions`. The read can be
             repeated.
         """
@@ -124,7 +136,10 @@ class Changes(Iterator[ArrowArray]):
         found = self._feed.rows(*_most(self, rows, None))
         if found is None:
             return None
-        return [Row(kind, key, value, seq, moment(at)) for kind, key, value, seq, at in found]
+        return [
+            Row(kind, key, value, seq, moment(at), before)
+            for kind, key, value, seq, at, before in found
+        ]
 
     def __iter__(self) -> Self:
         return self
@@ -211,6 +226,7 @@ def begin(
     until: str | None = None,
     lifetime: Seconds | None = None,
     most_bytes: Bytes | None = None,
+    before: Before = None,
     store_options: StoreOptionsSource | None = None,
 ) -> Changes:
     """Begins a change feed. The database does not need to be open in this process.
@@ -228,15 +244,21 @@ def begin(
         or text); None: one day.
     :param most_bytes: size of the retained log above which the consumer is removed, in bytes or as
         text such as "1GiB"; None: 4 GiB.
+    :param before: a column ``before`` with the value that the key had right before each change.
+        True: the feed begins at a Checkpoint or "snapshot". A checkpoint: the feed begins at or
+        after it, and first reads the changes in between. Values of an operator that is not built in
+        need the feed of a handle that has the operator (`Database.changes`, `Reader.changes`).
     :raises Expired: if the start was collected or undone by a restore, or if `since` is None and
-        the consumer is new or was removed.
+        the consumer is new or was removed; if the checkpoint of `before` is gone, or changes
+        between it and the start were collected.
     :raises Invalid: if a token was altered, a token or a Commit is of another database, "snapshot"
-        is used without a consumer, or `most_bytes` is not a size.
+        is used without a consumer, or `most_bytes` is not a size; if `before` is True and the feed
+        does not begin at a checkpoint, or is a checkpoint after the start.
     :raises Fenced, Closed: if a Commit is not known to be durable, and its handle has ended.
     :raises NotFound, Denied, Unavailable, Timeout: see `siltstone.exceptions`.
     """
     store_options = hidden(store_options)
-    asked = _asked(since, consumer, until, lifetime, most_bytes)
+    asked = _asked(since, consumer, until, lifetime, most_bytes, before)
     return Changes(_native.feed_begin(_text(url), _store(store_options), asked))
 
 
@@ -270,14 +292,22 @@ def plan(
 
 
 def read(
-    url: Url, since: str, until: str, *, store_options: StoreOptionsSource | None = None
+    url: Url,
+    since: Since,
+    until: str,
+    *,
+    before: Before = None,
+    store_options: StoreOptionsSource | None = None,
 ) -> Iterator[ArrowArray]:
     """Returns the changes between two tokens. Any process can call it; it needs only the tokens.
 
+    :param since: a token, or a Checkpoint: after its state.
+    :param before: as for `begin`: the checkpoint from which before-images are computed.
     :raises Expired: if the changes were collected.
+    :raises Invalid: as for `begin`.
     """
     store_options = hidden(store_options)
-    return begin(url, since=since, until=until, store_options=store_options)
+    return begin(url, since=since, until=until, before=before, store_options=store_options)
 
 
 def consumers(url: Url, *, store_options: StoreOptionsSource | None = None) -> list[HeldBy]:
@@ -305,6 +335,7 @@ def _asked(
     until: str | None,
     lifetime: Seconds | None,
     most_bytes: Bytes | None,
+    before: Before,
 ) -> dict[str, Any]:
     """Converts the arguments of a feed for the compiled module.
 
@@ -316,7 +347,14 @@ def _asked(
         "consumer": consumer,
         "lifetime": lifetime,
         "most_bytes": None if most_bytes is None else size_of(most_bytes, "most_bytes"),
+        "before": _before(before),
     }
+
+
+def _before(before: Before) -> tuple[str, str | None]:
+    if before is None or isinstance(before, bool):
+        return ("start" if before else "none", None)
+    return ("checkpoint", name_of(before))
 
 
 def _since(since: Since) -> tuple[str, str | Commit | AsyncCommit | None]:

@@ -45,7 +45,12 @@ fn calls_end_by_their_deadline_on_a_slow_store() {
             ends(&world, "open", Database::open(far.clone(), how())).await;
             let how = ReaderOptions { options: options(), ..ReaderOptions::default() };
             ends(&world, "open_reader", Reader::open(far.clone(), how)).await;
-            let how = ChangesOptions { since: ChangesFrom::Oldest, consumer: None, until: None };
+            let how = ChangesOptions {
+                since: ChangesFrom::Oldest,
+                consumer: None,
+                until: None,
+                before: None,
+            };
             ends(&world, "changes", changes::changes(far, how, DEADLINE)).await;
             ends(&world, "newest", changes::newest(far, DEADLINE)).await;
             ends(&world, "consumers", changes::consumers(far, DEADLINE)).await;

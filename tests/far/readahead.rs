@@ -43,7 +43,12 @@ fn two_thousand_objects_are_opened_within_two_seconds() {
 fn a_feed_and_a_refresh_read_ahead() {
     tell(FAR, async |world, _| {
         let db = world.writer(&world.near).await;
-        let how = ChangesOptions { since: ChangesFrom::Oldest, consumer: None, until: None };
+        let how = ChangesOptions {
+            since: ChangesFrom::Oldest,
+            consumer: None,
+            until: None,
+            before: None,
+        };
         world.put(&db, 0, 10).await;
         let reader = world.reader().await;
         for n in 0..1_000 {

@@ -11,6 +11,7 @@
     reason = "a test reports, and stops at what it did not expect"
 )]
 
+mod before;
 mod elsewhere;
 mod history;
 mod places;
@@ -172,7 +173,8 @@ pub(crate) async fn begin(
     consumer: Option<&str>,
 ) -> Result<Changes> {
     let consumer = consumer.map(Consumer::new);
-    changes::changes(env, ChangesOptions { since, consumer, until: None }, LIMIT).await
+    changes::changes(env, ChangesOptions { since, consumer, until: None, before: None }, LIMIT)
+        .await
 }
 
 pub(crate) fn rows_of(changed: &ChangeRows) -> Vec<Row> {

@@ -62,7 +62,7 @@ fn a_range_between_tokens_is_read_by_itself() {
         let mut parts = Vec::new();
         for pair in cuts.windows(2) {
             let (since, until) = (ChangesFrom::Token(pair[0]), Some(pair[1]));
-            let how = ChangesOptions { since, until, consumer: None };
+            let how = ChangesOptions { since, until, consumer: None, before: None };
             let mut part = changes::changes(&env, how, LIMIT).await?;
             parts.extend(rest(&mut part, 100).await?);
             assert_eq!(part.token(), pair[1]);
@@ -221,7 +221,12 @@ fn ingested_tables_count_as_kept() {
     Place::of(8).run("one", |env| async move {
         let db = filled(&env).await?;
         let small = Consumer { most_bytes: Some(4000), ..Consumer::new("small") };
-        let how = ChangesOptions { since: ChangesFrom::Newest, consumer: Some(small), until: None };
+        let how = ChangesOptions {
+            since: ChangesFrom::Newest,
+            consumer: Some(small),
+            until: None,
+            before: None,
+        };
         drop(changes::changes(&env, how, LIMIT).await?);
         drop(begin(&env, ChangesFrom::Newest, Some("large")).await?);
         for _ in 0..5 {
@@ -295,6 +300,7 @@ fn a_hold_ends_by_a_successor_by_silence_by_bytes_and_by_command() {
             since: ChangesFrom::Newest,
             consumer: Some(consumer),
             until: None,
+            before: None,
         };
         let mut brief = changes::changes(&env, how(consumer), LIMIT).await?;
         for _ in 0..4 {

@@ -94,6 +94,7 @@ fn positions_count_the_entry_that_is_left_out() {
                 since: ChangesFrom::Token(since),
                 until: Some(until),
                 consumer: None,
+                before: None,
             };
             let mut part = changes::changes(&env, how, LIMIT).await?;
             assert_eq!(rest(&mut part, 1).await?, rows[10..10 + told], "{since:?} to {until:?}");

@@ -125,7 +125,8 @@ fn a_range_over_a_cut_has_an_end() {
         db.close().await?;
         let db = restored(&env, back).await?;
         let until = Some(changes::newest(&env, LIMIT).await?);
-        let how = ChangesOptions { since: ChangesFrom::Token(from), consumer: None, until };
+        let how =
+            ChangesOptions { since: ChangesFrom::Token(from), consumer: None, until, before: None };
         let mut feed = changes::changes(&env, how, LIMIT).await?;
         assert_eq!(rest(&mut feed, 4).await?, []);
         db.close().await

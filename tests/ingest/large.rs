@@ -184,7 +184,12 @@ fn a_large_batch_is_read_everywhere() {
         assert_eq!(all_of(reader.scan(everything())?).await?, expected);
         let mut feed = changes::changes(
             &env,
-            ChangesOptions { since: ChangesFrom::Oldest, consumer: None, until: None },
+            ChangesOptions {
+                since: ChangesFrom::Oldest,
+                consumer: None,
+                until: None,
+                before: None,
+            },
             LIMIT,
         )
         .await?;

@@ -125,7 +125,7 @@ async fn make_parent(env: Env) -> Result<()> {
     put(&db, 15..25, b"second").await?;
     db.flush_memtable().await?;
     let consumer = Some(Consumer::new("index"));
-    let how = ChangesOptions { since: ChangesFrom::Newest, consumer, until: None };
+    let how = ChangesOptions { since: ChangesFrom::Newest, consumer, until: None, before: None };
     drop(changes::changes(&env, how, LIMIT).await?);
     db.close().await?;
     let db = open(&env, slow()).await?;
@@ -250,7 +250,7 @@ async fn write(env: Env) -> Result<Pairs> {
 /// The keys and values that the consumer receives.
 async fn consume(env: Env) -> Result<Pairs> {
     let consumer = Some(Consumer::new("index"));
-    let how = ChangesOptions { since: ChangesFrom::Kept, consumer, until: None };
+    let how = ChangesOptions { since: ChangesFrom::Kept, consumer, until: None, before: None };
     let mut feed = changes::changes(&env, how, LIMIT).await?;
     let mut found = Pairs::new();
     while let Some(changed) = feed.read(100, 1 << 20).await? {

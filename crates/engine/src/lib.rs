@@ -55,7 +55,7 @@ pub use compact::{
     CompactionPlan, CompactionUnit, CompactorEvent, CompactorOptions, CompactorProcess,
     RangeMerged, UnitResult,
 };
-pub use feed::rows::ChangeRows;
+pub use feed::rows::{BeforeColumn, ChangeRows};
 pub use feed::token::ChangeToken;
 pub use follower::at_checkpoint::{KnownCheckpoint, ReadAt};
 pub use options::{

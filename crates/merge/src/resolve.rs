@@ -42,6 +42,9 @@ pub struct Newest {
     pub seq: Seq,
     /// The expiry of the entry, and of the value.
     pub expires_at: Option<UnixMillis>,
+    /// The earliest expiry of the entries of the value: until then the value stays the same. `None`
+    /// if none of them expires.
+    pub lasts_until: Option<UnixMillis>,
 }
 
 impl<'a> Resolve<'a> {
@@ -93,8 +96,8 @@ impl<'a> Resolve<'a> {
         } else {
             effect_of(&entry, self.view.now)?
         };
-        if self.notes_newest && self.newest.is_none() && effect != Effect::Absent {
-            self.newest = Some(Newest { seq: entry.seq, expires_at: entry.expires_at });
+        if self.notes_newest && effect != Effect::Absent {
+            self.note(&entry);
         }
         match effect {
             Effect::Operand => {
@@ -107,6 +110,12 @@ impl<'a> Resolve<'a> {
             Effect::Value => self.fold(Some(entry.value)),
             Effect::Absent => self.fold(None),
         }
+    }
+
+    fn note(&mut self, entry: &Entry<'_>) {
+        let Entry { seq, expires_at, .. } = *entry;
+        let noted = self.newest.get_or_insert(Newest { seq, expires_at, lasts_until: expires_at });
+        noted.lasts_until = noted.lasts_until.into_iter().chain(expires_at).min();
     }
 
     /// Whether a visible value is the unchanged result: there was no newer operand, no range

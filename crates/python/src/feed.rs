@@ -25,7 +25,7 @@ use futures::FutureExt;
 use futures::lock::Mutex;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
-use siltstone::changes::{self, Changes, ChangesFrom, ChangesOptions, Consumer};
+use siltstone::changes::{self, Changes, ChangesFrom, ChangesOptions, Consumer, ImageBase};
 use siltstone::{
     ChangeRows, ChangeToken, Checkpoint, CheckpointName, Column, CommitPlace, Error, Kind, Result,
     Seq, UnixMillis,
@@ -42,6 +42,7 @@ struct FeedArguments<'py> {
     consumer: Bound<'py, PyAny>,
     lifetime: Option<Bound<'py, PyAny>>,
     most_bytes: Option<u64>,
+    before: (String, Option<String>),
 }
 
 fn how(asked: &Bound<'_, PyDict>) -> PyResult<ChangesOptions> {
@@ -70,7 +71,15 @@ fn how(asked: &Bound<'_, PyDict>) -> PyResult<ChangesOptions> {
         let most_bytes = asked.most_bytes.or(usual.most_bytes);
         Consumer { name, lifetime: lifetime.or(usual.lifetime), most_bytes }
     });
-    Ok(ChangesOptions { since, until, consumer })
+    let before = match (asked.before.0.as_str(), asked.before.1) {
+        ("start", _) => Some(ImageBase::Start),
+        ("checkpoint", name) => match name.unwrap_or_default().parse::<CheckpointName>() {
+            Ok(name) => Some(ImageBase::Checkpoint(name)),
+            Err(never) => match never {},
+        },
+        _ => None,
+    };
+    Ok(ChangesOptions { since, until, consumer, before })
 }
 
 /// The position of a `Commit` of either module.
@@ -189,8 +198,8 @@ impl Feed {
         }))
     }
 
-    /// Like `read`, but returns tuples of kind, key, value, sequence number and Unix time in
-    /// milliseconds, for callers without a library that reads Arrow.
+    /// Like `read`, but returns tuples of kind, key, value, sequence number, Unix time in
+    /// milliseconds, and value before, for callers without a library that reads Arrow.
     fn rows<'py>(
         &self,
         py: Python<'py>,
@@ -263,28 +272,39 @@ impl Feed {
     }
 }
 
-/// Kind, key, value, sequence number, time.
-type PlainRow<'py> = (&'static str, Bound<'py, PyBytes>, Option<Bound<'py, PyBytes>>, u64, u64);
+/// Kind, key, value, sequence number, time, value before.
+type PlainRow<'py> = (
+    &'static str,
+    Bound<'py, PyBytes>,
+    Option<Bound<'py, PyBytes>>,
+    u64,
+    u64,
+    Option<Bound<'py, PyBytes>>,
+);
 
 fn plain_rows<'py>(py: Python<'py>, changed: &ChangeRows) -> PyResult<Vec<PlainRow<'py>>> {
     let rows = changed.kinds.iter().zip(&changed.seqs).zip(&changed.times).enumerate();
     let row = |(at, ((kind, seq), time)): (usize, ((&Kind, &Seq), &UnixMillis))| {
         let bytes = |column: &Column| to_python(py, column.get(at).unwrap_or_default());
         let value = (*kind != Kind::Delete).then(|| bytes(&changed.values)).transpose()?;
-        Ok((word(*kind), bytes(&changed.keys)?, value, seq.get(), time.0))
+        let before = changed.before.as_ref().and_then(|before| before.get(at));
+        let before = before.map(|before| to_python(py, before)).transpose()?;
+        Ok((word(*kind), bytes(&changed.keys)?, value, seq.get(), time.0, before))
     };
     rows.map(row).collect()
 }
 
-fn fields() -> Fields {
+fn fields(with_before: bool) -> Fields {
     let time = DataType::Timestamp(TimeUnit::Millisecond, Some("UTC".into()));
-    Fields::from(vec![
+    let fields = [
         Field::new("kind", DataType::Utf8, false),
         Field::new("key", DataType::Binary, false),
         Field::new("value", DataType::Binary, true),
         Field::new("seq", DataType::Int64, false),
         Field::new("time", time, false),
-    ])
+    ];
+    let before = with_before.then(|| Field::new("before", DataType::Binary, true));
+    fields.into_iter().chain(before).collect()
 }
 
 fn word(kind: Kind) -> &'static str {
@@ -307,14 +327,19 @@ fn into_array(changed: ChangeRows) -> Result<ArrayRef> {
         let valid = changed.kinds.iter().map(|kind| *kind != Kind::Delete).collect();
         let seqs: Vec<i64> = changed.seqs.iter().map(|seq| seq.get() as i64).collect();
         let times: Vec<i64> = changed.times.iter().map(|at| at.0 as i64).collect();
-        let columns: Vec<ArrayRef> = vec![
+        let mut columns: Vec<ArrayRef> = vec![
             Arc::new(kinds),
             Arc::new(binary(changed.keys, None)?),
             Arc::new(binary(changed.values, Some(valid))?),
             Arc::new(Int64Array::from(seqs)),
             Arc::new(TimestampMillisecondArray::from(times).with_timezone("UTC")),
         ];
-        StructArray::try_new(fields(), columns, None)
+        let fields = fields(changed.before.is_some());
+        if let Some(before) = changed.before {
+            let present = before.present.into_iter().collect();
+            columns.push(Arc::new(binary(before.values, Some(present))?));
+        }
+        StructArray::try_new(fields, columns, None)
     };
     let array =
         made().map_err(|error| Error::internal("changes make no record batch").caused_by(error))?;
@@ -404,7 +429,11 @@ macro_rules! feeds {
             /// Returns the change feed, a `siltstone.changes.Changes`: all durable changes in
             /// commit order, as an iterator over Arrow record batches. Arguments and errors are
             /// those of `siltstone.changes.begin`.
-            #[pyo3(signature=(*,since=None,consumer=None,until=None,lifetime=None,most_bytes=None))]
+            #[pyo3(signature = (
+                                *, since = None, consumer = None, until = None, lifetime = None,
+                                most_bytes = None, before = None
+                            ))]
+            #[allow(clippy::too_many_arguments, reason = "they are the arguments of the feed")]
             fn changes<'py>(
                 slf: &Bound<'py, Self>,
                 since: Option<Bound<'py, PyAny>>,
@@ -412,9 +441,10 @@ macro_rules! feeds {
                 until: Option<&str>,
                 lifetime: Option<Bound<'py, PyAny>>,
                 most_bytes: Option<Bound<'py, PyAny>>,
+                before: Option<Bound<'py, PyAny>>,
             ) -> PyResult<Bound<'py, PyAny>> {
                 let (py, module) = (slf.py(), slf.py().import("siltstone.changes")?);
-                let given = (since, consumer, until, lifetime, most_bytes);
+                let given = (since, consumer, until, lifetime, most_bytes, before);
                 let asked = module.getattr("_asked")?.call1(given)?;
                 let feed = slf.get().feed(py, asked.cast::<PyDict>()?)?;
                 module.getattr("Changes")?.call1((feed,))

@@ -22,7 +22,7 @@ from siltstone.aio._opening import Opening
 from siltstone.aio._reads import _Reads, _Warms, opened
 from siltstone.aio._table import Table
 from siltstone.aio._worker_thread import in_thread
-from siltstone.changes import Since, _asked
+from siltstone.changes import Before, Since, _asked
 from siltstone.exceptions import Error
 from siltstone.options import Bytes
 from siltstone.stats import Stats
@@ -348,10 +348,11 @@ class Database(_Warms):
         until: str | None = None,
         lifetime: _Seconds | None = None,
         most_bytes: Bytes | None = None,
+        before: Before = None,
     ) -> Changes:
         """Returns the change feed: all durable changes in commit order. Arguments and errors are
         those of `siltstone.changes.begin`."""
-        asked = _asked(since, consumer, until, lifetime, most_bytes)
+        asked = _asked(since, consumer, until, lifetime, most_bytes, before)
         return Changes(await self._handle._begin_feed(asked))
 
 
@@ -390,10 +391,11 @@ class Reader(_Warms):
         until: str | None = None,
         lifetime: _Seconds | None = None,
         most_bytes: Bytes | None = None,
+        before: Before = None,
     ) -> Changes:
         """Returns the change feed: all durable changes in commit order. Arguments and errors are
         those of `siltstone.changes.begin`."""
-        asked = _asked(since, consumer, until, lifetime, most_bytes)
+        asked = _asked(since, consumer, until, lifetime, most_bytes, before)
         return Changes(await self._handle._begin_feed(asked))
 
     @property

@@ -174,7 +174,12 @@ async fn begin(loads: &Loads, env: &Env, name: &'static str) -> Result<Changes> 
     // Hours: no consumer is silent for that long.
     let lifetime = Some(Duration::from_secs(24 * 3600));
     let consumer = Consumer { lifetime, most_bytes: None, ..Consumer::new(name) };
-    let how = |since| ChangesOptions { since, consumer: Some(consumer.clone()), until: None };
+    let how = |since| ChangesOptions {
+        since,
+        consumer: Some(consumer.clone()),
+        until: None,
+        before: None,
+    };
     let unheard = {
         let mut books = loads.books.lock();
         let feed = books.feeds.entry(name).or_default();

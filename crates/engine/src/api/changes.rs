@@ -3,8 +3,10 @@
 //! A feed reads on from a token. It needs access to the store, but no open handle. It must never
 //! skip a commit silently: if the next commit is no longer retained, a read fails with Expired.
 
+mod before;
 mod start;
 
+pub use before::ImageBase;
 pub use siltstone_manifest::Hold;
 pub use start::{
     ChangesFrom, ChangesOptions, Consumer, changes, consumers, forget_consumer, newest,
@@ -16,6 +18,7 @@ use crate::feed::token::ChangeToken;
 use crate::feed::walk::FeedWalk;
 use crate::manifests::client::{self, commit_alone};
 use crate::manifests::objects::Objects;
+use before::BeforeImages;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use siltstone_base::batch::BatchOps;
@@ -60,6 +63,8 @@ pub struct Changes {
     /// Why the consumer of this feed is gone: removed, or replaced by a newer feed.
     lost: Option<Error>,
     checkpoint: Option<Checkpoint>,
+    /// The state at the position, for a feed with before-images.
+    before: Option<BeforeImages>,
 }
 
 impl fmt::Debug for Changes {
@@ -72,7 +77,8 @@ impl Changes {
     /// The token of the current position. A feed that begins at it returns the next changes.
     #[must_use]
     pub fn token(&self) -> ChangeToken {
-        self.unfinished.unwrap_or(self.place)
+        let target = self.before.as_ref().and_then(BeforeImages::target);
+        target.or(self.unfinished).unwrap_or(self.place)
     }
 
     /// The checkpoint after which the feed begins; `None` unless it began with
@@ -107,19 +113,24 @@ impl Changes {
             let (most_rows, most_bytes) = (most_rows.max(1), most_bytes.clamp(1, MOST_AT_ONCE));
             let (env, limit) = (self.objects.env.clone(), self.objects.limit);
             let requests = Arc::clone(&self.requests);
+            while self.before.as_ref().is_some_and(|images| images.target().is_some()) {
+                requests.within(&env, limit, "changes", self.catch_up()).await?;
+            }
             let reads = async {
-                if let Some(place) = self.unfinished.take() {
-                    self.go_back(place);
-                }
+                self.repeat_unfinished();
                 self.refresh().await?;
                 self.unfinished = Some(self.place);
-                let rows = self.read_on(most_rows, most_bytes).await;
-                self.unfinished = None;
-                rows.inspect_err(|error| {
+                let mut rows = ChangeRows::default();
+                let read = self.read_rows(most_rows, most_bytes, &mut rows).await;
+                if self.before.is_none() || read.is_ok() {
+                    self.unfinished = None;
+                }
+                read.inspect_err(|error| {
                     if error.kind() == ErrorKind::Fenced {
                         self.lost = Some(error.clone());
                     }
-                })
+                })?;
+                Ok((!rows.is_empty()).then_some(rows))
             };
             requests.within(&env, limit, "changes", reads).await
         }
@@ -131,11 +142,22 @@ impl Changes {
     pub fn rewind(&mut self, token: ChangeToken) {
         if self.token() != token {
             self.unfinished = None;
-            self.go_back(token);
+            let next = self.before.as_mut().map_or(token, |images| images.rewind(token));
+            self.go_back(next);
         }
     }
 
-    /// Sets the position to `place` and discards everything that was read after it.
+    /// Goes back to the start of a read that did not complete.
+    fn repeat_unfinished(&mut self) {
+        if let Some(place) = self.unfinished.take() {
+            if let Some(images) = &mut self.before {
+                images.take_back();
+            }
+            self.go_back(place);
+        }
+    }
+
+    /// Sets the position to `place` and discards everything that was read ahead of it.
     fn go_back(&mut self, place: ChangeToken) {
         self.place = place;
         self.walk = FeedWalk::new(&self.objects, (!place.wal.is_none()).then_some(place.wal));
@@ -144,8 +166,14 @@ impl Changes {
         self.met = false;
     }
 
-    async fn read_on(&mut self, most_rows: usize, most_bytes: usize) -> Result<Option<ChangeRows>> {
-        let (mut rows, mut looked) = (ChangeRows::default(), false);
+    /// Reads changes into `rows` until they reach a limit. After an error `rows` are unchanged.
+    async fn read_on(
+        &mut self,
+        most_rows: usize,
+        most_bytes: usize,
+        rows: &mut ChangeRows,
+    ) -> Result<()> {
+        let mut looked = false;
         // On a slow store, return the rows read in half the time limit rather than time out
         // without any.
         let clock = Arc::clone(&self.objects.env.clock);
@@ -166,7 +194,7 @@ impl Changes {
                 }
             }
             let (place, read) = (self.place, rows.len());
-            if let Err(error) = self.step(most_rows, most_bytes, &mut rows).await {
+            if let Err(error) = self.step(most_rows, most_bytes, rows).await {
                 (self.place, self.originals) = (place, None);
                 rows.truncate(read);
                 if !rows.is_empty() {
@@ -182,17 +210,23 @@ impl Changes {
                 self.go_back(place);
             }
         }
-        if rows.is_empty() && self.until.is_some() && !self.has_ended() {
+        if rows.is_empty() && self.end().is_some() && !self.has_ended() {
             return Err(Error::unavailable(
                 "the log ends before the token at which the feed is to end; the store may not \
                  list all of the log yet: read again",
             ));
         }
-        Ok((!rows.is_empty()).then_some(rows))
+        Ok(())
+    }
+
+    /// The token at which reading ends: that of the feed, or the start of the feed as long as it
+    /// reads the changes before it.
+    fn end(&self) -> Option<ChangeToken> {
+        self.before.as_ref().and_then(BeforeImages::target).or(self.until)
     }
 
     fn has_ended(&self) -> bool {
-        self.until.is_some_and(|until| {
+        self.end().is_some_and(|until| {
             // No committed number lies between the position and the end.
             let next =
                 || follow_each_other(&self.state.timelines, self.place.seq, until.seq.next());
@@ -215,7 +249,7 @@ impl Changes {
             if as_is && self.walk.is_idle() {
                 return Ok(false);
             }
-            let (place, until, held) = (self.place, self.until, self.held.as_ref());
+            let (place, until, held) = (self.place, self.end(), self.held.as_ref());
             let held = held.map(|held| (held.consumer.name.clone(), held.generation, held.base.id));
             let check = move |state: &Manifest| {
                 check_state(state, &place, until.as_ref())?;
@@ -326,7 +360,7 @@ impl Changes {
 
     /// The table and row of `ingest` at which the feed ends; `None` if it ends elsewhere.
     fn until_inside(&self, ingest: &WalIngest) -> Option<(u32, u32)> {
-        let until = self.until.filter(|until| until.seq < ingest.last_seq());
+        let until = self.end().filter(|until| until.seq < ingest.last_seq());
         until.map(|until| (until.table, until.row))
     }
 

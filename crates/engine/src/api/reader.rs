@@ -4,6 +4,7 @@
 //! A reader must never return a wrong answer for an object that was deleted: it fails instead. It
 //! writes nothing except its lease.
 
+mod at_time;
 mod following;
 mod health;
 mod missing;

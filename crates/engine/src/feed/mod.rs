@@ -7,6 +7,7 @@
 //!            above: as a following reader           └─ ingest ─► its staged tables, one by one
 //! ```
 
+pub(crate) mod before;
 pub(crate) mod originals;
 pub(crate) mod rows;
 pub(crate) mod token;

@@ -18,6 +18,48 @@ pub struct ChangeRows {
     pub times: Vec<UnixMillis>,
     /// When it expires.
     pub expiries: Vec<Option<UnixMillis>>,
+    /// The value that its key had before; `None` for a feed without before-images.
+    pub before: Option<BeforeColumn>,
+}
+
+/// Before-images of changes.
+#[derive(Clone, Debug, Default)]
+pub struct BeforeColumn {
+    /// The values; empty where there was none.
+    pub values: Column,
+    /// Whether the key had a value.
+    pub present: Vec<bool>,
+}
+
+impl BeforeColumn {
+    /// The value before change number `row`; `None` if the key had none.
+    #[must_use]
+    pub fn get(&self, row: usize) -> Option<&[u8]> {
+        let present = self.present.get(row).copied().unwrap_or_default();
+        self.values.get(row).filter(|_| present)
+    }
+
+    /// Adds an image.
+    ///
+    /// # Errors
+    /// Unsupported if the column would exceed 2 GiB.
+    pub(crate) fn push(&mut self, image: Option<&[u8]>) -> Result<()> {
+        let value = image.unwrap_or_default();
+        if !self.values.has_room(value.len()) {
+            return Err(Error::unsupported(
+                "the before-images of one read exceed 2 GiB, which a column of a batch cannot \
+                 hold; read fewer rows at once",
+            ));
+        }
+        self.values.push(value);
+        self.present.push(image.is_some());
+        Ok(())
+    }
+
+    fn truncate(&mut self, rows: usize) {
+        self.values.truncate(rows);
+        self.present.truncate(rows);
+    }
 }
 
 impl ChangeRows {
@@ -33,10 +75,19 @@ impl ChangeRows {
         self.kinds.is_empty()
     }
 
-    /// Bytes of keys and values.
+    /// Bytes of keys, values and before-images.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        self.keys.bytes.len() + self.values.bytes.len()
+        let before = self.before.as_ref().map_or(0, |before| before.values.bytes.len());
+        self.keys.bytes.len() + self.values.bytes.len() + before
+    }
+
+    /// Change number `row`, and when it was committed.
+    pub(crate) fn entry(&self, row: usize) -> Option<(Entry<'_>, UnixMillis)> {
+        let (key, value) = (self.keys.get(row)?, self.values.get(row)?);
+        let (kind, seq) = (*self.kinds.get(row)?, *self.seqs.get(row)?);
+        let expires_at = *self.expiries.get(row)?;
+        Some((Entry { key, seq, kind, expires_at, value }, *self.times.get(row)?))
     }
 
     pub(crate) fn truncate(&mut self, rows: usize) {
@@ -46,6 +97,9 @@ impl ChangeRows {
         self.seqs.truncate(rows);
         self.times.truncate(rows);
         self.expiries.truncate(rows);
+        if let Some(before) = &mut self.before {
+            before.truncate(rows);
+        }
     }
 
     /// Adds a change.

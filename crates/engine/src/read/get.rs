@@ -5,7 +5,7 @@ use super::answer::Answer;
 use super::mem_versions::{MemtableAnswer, offer};
 use super::missing::KEPT_TABLES_BYTES;
 use super::queue::QueuedIngest;
-use super::value::{KeyEntry, Value};
+use super::value::{KeyEntry, LastingEntry, Value};
 use crate::cache::fetch::{CacheFill, ReadContext};
 use crate::cache::filters::RUNS_AT_ONCE;
 use crate::cache::metadata::{OpenTable, TableHandle};
@@ -165,12 +165,39 @@ pub(crate) fn get_entry(
 ) -> Result<Answer<Option<KeyEntry>>> {
     check_key(key)?;
     context.asked.gets.add(1);
-    let mut lacking = match look_up_entry(context, &pin, key, &FetchedParts::default())? {
-        EntryLookup::Done(entry) => return Ok(Answer::Ready(entry)),
+    let lacking = match look_up_entry(context, &pin, key, &FetchedParts::default())? {
+        EntryLookup::Done(found) => return Ok(Answer::Ready(found.map(|found| found.entry))),
         EntryLookup::Lacking(lacking) => lacking,
     };
+    let rounds = entry_rounds(context, pin, key, lacking);
+    Ok(Answer::Pending(Box::pin(async move { Ok(rounds.await?.map(|found| found.entry)) })))
+}
+
+/// `get` of one key, with the time until which the value stays the same.
+pub(crate) fn get_lasting(
+    context: &ReadContext,
+    pin: Pin,
+    key: &[u8],
+) -> Result<Answer<Option<LastingEntry>>> {
+    check_key(key)?;
+    context.asked.gets.add(1);
+    Ok(match look_up_entry(context, &pin, key, &FetchedParts::default())? {
+        EntryLookup::Done(found) => Answer::Ready(found),
+        EntryLookup::Lacking(lacking) => {
+            Answer::Pending(Box::pin(entry_rounds(context, pin, key, lacking)))
+        }
+    })
+}
+
+/// Fetches what an entry lacks until it is found.
+fn entry_rounds(
+    context: &ReadContext,
+    pin: Pin,
+    key: &[u8],
+    mut lacking: Vec<MissingPart>,
+) -> impl Future<Output = Result<Option<LastingEntry>>> + Send + 'static {
     let (context, key) = (context.clone(), key.to_vec());
-    Ok(Answer::Pending(Box::pin(async move {
+    async move {
         let rounds = async {
             let mut fetched = FetchedParts::default();
             loop {
@@ -182,12 +209,12 @@ pub(crate) fn get_entry(
             }
         };
         context.deadline(context.deadline, "get entry", rounds).await
-    })))
+    }
 }
 
 /// The result of a walk for an entry.
 enum EntryLookup {
-    Done(Option<KeyEntry>),
+    Done(Option<LastingEntry>),
     Lacking(Vec<MissingPart>),
 }
 
@@ -203,10 +230,13 @@ fn look_up_entry(
     let newest = resolve.newest();
     Ok(match found {
         Lookup::Lacking(lacking) => EntryLookup::Lacking(lacking),
-        Lookup::Done(value) => EntryLookup::Done(value.map(|value| KeyEntry {
-            value,
-            expires_at: newest.and_then(|newest| newest.expires_at),
-            seq: newest.map(|newest| newest.seq).filter(|seq| !seq.is_none()),
+        Lookup::Done(value) => EntryLookup::Done(value.map(|value| LastingEntry {
+            entry: KeyEntry {
+                value,
+                expires_at: newest.and_then(|newest| newest.expires_at),
+                seq: newest.map(|newest| newest.seq).filter(|seq| !seq.is_none()),
+            },
+            lasts_until: newest.and_then(|newest| newest.lasts_until),
         })),
     })
 }

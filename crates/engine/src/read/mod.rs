@@ -27,7 +27,7 @@ pub(crate) mod value;
 mod warm;
 
 pub(crate) use batch_get::get_many;
-pub(crate) use get::{get, get_entry};
+pub(crate) use get::{get, get_entry, get_lasting};
 pub use keys::Keys;
 pub(crate) use read_range::ReadRange;
 pub use rows::{Column, Rows};

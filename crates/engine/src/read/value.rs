@@ -24,6 +24,13 @@ pub struct KeyEntry {
     pub seq: Option<Seq>,
 }
 
+/// An entry with the time until which its value stays the same; `None`: forever.
+#[derive(Clone, Debug)]
+pub(crate) struct LastingEntry {
+    pub(crate) entry: KeyEntry,
+    pub(crate) lasts_until: Option<UnixMillis>,
+}
+
 #[derive(Clone)]
 enum ValuePlace {
     Memtable(MemEntry),

@@ -3,6 +3,7 @@
 //! A consumer without a hold must never begin at the end of the log by default: it would skip the
 //! changes since its last read.
 
+use super::before::{BaseOptions, BeforeImages, ImageBase};
 use super::{Changes, newest_state};
 use crate::api::checkpoints::make_room;
 use crate::api::db::Database;
@@ -83,6 +84,9 @@ pub struct ChangesOptions {
     /// The consumer whose hold retains the log. `None`: no hold, so the collector may delete log
     /// that the feed has not read.
     pub consumer: Option<Consumer>,
+    /// The checkpoint from which the feed computes before-images: the value that a key had before
+    /// each change. `None`: the feed has none.
+    pub before: Option<ImageBase>,
 }
 
 /// The consumer hold of a feed of this process.
@@ -134,29 +138,53 @@ impl ConsumerHold {
 }
 
 /// Opens a change feed of the database in the store of `env`. `limit` bounds the time of each call.
+/// Before-images of merges need an operator that is built in; a feed of a handle uses its operator.
 ///
 /// # Errors
-/// NotFound if there is no database; Expired if the start position is no longer retained; Invalid
-/// for a token of another database, and for a snapshot without a consumer; with a consumer the
-/// errors of a manifest commit; Denied, Unavailable, Timeout, Corruption.
+/// NotFound if there is no database; Expired if the start position or the checkpoint for
+/// before-images is no longer retained; Invalid for a token of another database, for a snapshot
+/// without a consumer, and for before-images without a checkpoint at or before the start; with a
+/// consumer the errors of a manifest commit; Denied, Unavailable, Timeout, Corruption.
 pub fn changes(env: &Env, how: ChangesOptions, limit: Duration) -> BoxFuture<'_, Result<Changes>> {
+    begin(env, how, limit, BaseOptions::default())
+}
+
+/// As [`changes`]; `base` says how to read the checkpoint for before-images.
+fn begin(
+    env: &Env,
+    how: ChangesOptions,
+    limit: Duration,
+    base: BaseOptions,
+) -> BoxFuture<'_, Result<Changes>> {
     async move {
-        let ChangesOptions { since, until, consumer } = how;
+        let ChangesOptions { since, until, consumer, before } = how;
         let (counted, requests) = count(env.clone());
         let objects = Objects { env: counted, limit };
         let begins = async {
-            match consumer {
-                None => place_of(&objects, &since).await.map(|(state, token)| (state, token, None)),
-                Some(consumer) => hold(&objects, &since, consumer).await,
+            let named = before.as_ref().map(|before| named_base(before, &since)).transpose()?;
+            let mut images = match named.flatten() {
+                Some(name) => Some(images_of(&objects, name, base.clone()).await?),
+                None => None,
+            };
+            let (state, token, held) = match consumer {
+                None => {
+                    let (state, token) = place_of(&objects, &since).await?;
+                    (state, token, None)
+                }
+                Some(consumer) => hold(&objects, &since, consumer).await?,
+            };
+            let made = held.as_ref().and_then(|(_, checkpoint)| checkpoint.as_ref());
+            if let Some(made) = made.filter(|_| before == Some(ImageBase::Start)) {
+                images = Some(images_of(&objects, made.id.into(), base).await?);
             }
+            Ok((state, token, held, images))
         };
         let begun = requests.within(env, limit, "changes", begins).await;
-        let (state, token, held) = begun.map_err(|error| error.during("changes"))?;
+        let (state, token, held, images) = begun.map_err(|error| error.during("changes"))?;
         super::check_state(&state, &token, until.as_ref())?;
         let (held, checkpoint) = held.unzip();
-        let next = (!token.wal.is_none()).then_some(token.wal);
-        Ok(Changes {
-            walk: FeedWalk::new(&objects, next),
+        let mut changes = Changes {
+            walk: FeedWalk::new(&objects, None),
             objects,
             requests,
             place: token,
@@ -170,9 +198,41 @@ pub fn changes(env: &Env, how: ChangesOptions, limit: Duration) -> BoxFuture<'_,
             held,
             lost: None,
             checkpoint: checkpoint.flatten(),
-        })
+            before: images,
+        };
+        changes.go_to_start(token)?;
+        Ok(changes)
     }
     .boxed()
+}
+
+/// The checkpoint of the before-images of a feed that begins at `since`; `None` if the start makes
+/// it.
+///
+/// # Errors
+/// Invalid if there is none.
+fn named_base(before: &ImageBase, since: &ChangesFrom) -> Result<Option<CheckpointName>> {
+    match (before, since) {
+        (ImageBase::Checkpoint(name), _) | (ImageBase::Start, ChangesFrom::Checkpoint(name)) => {
+            Ok(Some(name.clone()))
+        }
+        (ImageBase::Start, ChangesFrom::Snapshot) => Ok(None),
+        (ImageBase::Start, _) => Err(Error::invalid(
+            "before-images need the state at the start of the feed: create a checkpoint and begin \
+             at it (since=checkpoint), or pass one at or before the start (before=checkpoint)",
+        )),
+    }
+}
+
+/// The before-images on top of the checkpoint `name`.
+async fn images_of(
+    objects: &Objects,
+    name: CheckpointName,
+    how: BaseOptions,
+) -> Result<BeforeImages> {
+    let state = newest_state(&objects.env, objects.limit).await?.1;
+    let place = behind_checkpoint(objects, &state, &name).await?;
+    BeforeImages::open(objects, name, place, how).await
 }
 
 impl Database {
@@ -183,7 +243,9 @@ impl Database {
     pub fn changes(&self, how: ChangesOptions) -> BoxFuture<'_, Result<Changes>> {
         async move {
             let writer = self.writer()?;
-            changes(&writer.env, how, writer.options.deadline).await
+            let operator = writer.context.operator().cloned();
+            let base = BaseOptions { options: writer.options.clone(), operator };
+            begin(&writer.env, how, writer.options.deadline, base).await
         }
         .boxed()
     }
@@ -198,7 +260,8 @@ impl Reader {
     pub fn changes(&self, how: ChangesOptions) -> BoxFuture<'_, Result<Changes>> {
         async move {
             let (env, limit) = self.place()?;
-            changes(&env, how, limit).await
+            let base = BaseOptions { options: self.options().clone(), operator: self.operator() };
+            begin(&env, how, limit, base).await
         }
         .boxed()
     }
