@@ -53,6 +53,8 @@ OPTIONS = {
     "storeOptions": "the function that returns store options, as module:function",
 }
 """The options by the names that users write. Spark converts them to lower case."""
+BEFORE_IMAGES = "beforeImages"
+"""An option that other sources of changes have."""
 DAY = 86_400.0
 NO_LIMIT = 1 << 62
 
@@ -92,7 +94,14 @@ def followed(options: Mapping[str, str]) -> Followed:
     """The stream that the options describe.
 
     :raises Invalid: an unknown option or value.
+    :raises Unsupported: before-images.
     """
+    if any(name.casefold() == BEFORE_IMAGES.casefold() for name in options):
+        raise Unsupported(
+            f"a stream has no option {BEFORE_IMAGES!r}, because each of its batches would need a "
+            "checkpoint at its start; read the changes after a checkpoint as a frame: "
+            "siltstone.spark.changes(spark, url, since=checkpoint, before=True)"
+        )
     asked = parse_options(options, OPTIONS, "a stream is read")
     if "path" not in asked:
         raise Invalid('no database is named: .load("s3://bucket/db"), or option("path", …)')
