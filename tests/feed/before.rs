@@ -94,7 +94,8 @@ fn some_batch(rng: &mut Rng, now: UnixMillis) -> Batch {
     let mut batch = Batch::new();
     for _ in 0..=rng.below(4) {
         let n = rng.below(KEYS) as u32;
-        let life = UnixMillis(now.0 + rng.below(120));
+        let most = 2 << rng.below(12);
+        let life = UnixMillis(now.0 + rng.below(most));
         let expires_at = (rng.below(3) == 0).then_some(life);
         let value = [b'a' + rng.below(26) as u8; 2];
         match rng.below(9) {
@@ -124,7 +125,7 @@ async fn some_work(env: &Env, db: &Database, rng: &mut Rng) -> Result<()> {
             db.ingest(&request).await?.wait(None).await
         }
         3 | 4 => {
-            env.clock.sleep(Duration::from_millis(rng.below(80))).await;
+            env.clock.sleep(Duration::from_millis(rng.below(300))).await;
             Ok(())
         }
         _ => write(db, &some_batch(rng, env.clock.now())).await.map(drop),
@@ -170,7 +171,7 @@ async fn some_history(
 
 /// The next changes, after reads that are dropped at some moment.
 async fn some_read(env: &Env, feed: &mut Changes, rng: &mut Rng) -> Result<Option<ChangeRows>> {
-    let most = 1 + rng.below(9) as usize;
+    let most = if rng.below(3) == 0 { 100 } else { 1 + rng.below(9) as usize };
     let began = feed.token();
     for _ in 0..rng.below(3) {
         let patience = env.clock.sleep(Duration::from_millis(rng.below(90)));
@@ -343,6 +344,37 @@ fn a_checkpoint_of_nothing_is_a_start() {
         let mut late = with_images(&env, since, start, None).await?;
         let told = late.read(10, 1 << 20).await.expect_err("they were collected");
         assert_eq!(told.kind(), ErrorKind::Expired);
+        db.close().await
+    });
+}
+
+/// A value at the checkpoint that expires between two changes: an operand above it stays, so the
+/// checkpoint is read again as of the second one.
+#[test]
+fn the_value_at_the_checkpoint_is_that_of_the_time() {
+    Place::of(4).run("one", |env| async move {
+        let db = open_appending(&env).await?;
+        let soon = UnixMillis(env.clock.now().0 + 60_000);
+        let mut batch = Batch::new();
+        batch.put(&key(1), b"a", Some(soon))?;
+        write(&db, &batch).await?;
+        let appended = async |operand: &[u8]| {
+            let mut batch = Batch::new();
+            batch.merge(&key(1), operand, None)?;
+            write(&db, &batch).await?;
+            db.flush().await
+        };
+        appended(b"+").await?;
+        db.flush_memtable().await?;
+        let since = ChangesFrom::Checkpoint(checkpoint(&env).await?);
+        appended(b"x").await?;
+        env.clock.sleep(Duration::from_secs(61)).await;
+        appended(b"y").await?;
+        appended(b"z").await?;
+        let mut feed = with_images(&env, since, Some(ImageBase::Start), None).await?;
+        let changed = feed.read(10, 1 << 20).await?.expect("changes");
+        let found: Vec<_> = imaged(&changed).into_iter().filter_map(|row| row.before).collect();
+        assert_eq!(found, [&b"a+"[..], b"+x", b"+xy"]);
         db.close().await
     });
 }
