@@ -74,9 +74,7 @@ BYTES = 16 << 20
 _WORDS = ("oldest", "latest", "snapshot")
 
 
-class Row(NamedTuple):
-    """A change."""
-
+class _ChangedRow(NamedTuple):
     kind: str
     """One of "put", "delete", "merge" and "delete_range"."""
     key: bytes
@@ -87,9 +85,27 @@ class Row(NamedTuple):
     """Sequence number."""
     time: datetime
     """Time of the commit."""
-    before: bytes | None = None
+
+
+class Row(_ChangedRow):
+    """A change: a tuple of kind, key, value, seq and time, with the attribute `before`."""
+
+    before: bytes | None
     """The value that the key had right before the change; None if it had none, for a range delete,
-    and for a feed without before-images."""
+    and for a feed without before-images. It is no element of the tuple."""
+
+    def __new__(
+        cls,
+        kind: str,
+        key: bytes,
+        value: bytes | None,
+        seq: int,
+        time: datetime,
+        before: bytes | None = None,
+    ) -> Self:
+        row = super().__new__(cls, kind, key, value, seq, time)
+        row.before = before
+        return row
 
 
 class Changes(Iterator[ArrowArray]):

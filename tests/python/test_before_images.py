@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import pickle
 import random
 from datetime import UTC, datetime
 from pathlib import Path
@@ -211,3 +212,18 @@ def test_a_cancelled_read_keeps_the_images(tmp_path) -> None:
 
     rng = random.Random(5)
     run(main())
+
+
+def test_a_row_stays_a_tuple_of_five(url: str) -> None:
+    with siltstone.open(url) as db:
+        db[b"k"] = b"1"
+        start = db.checkpoint()
+        db[b"k"] = b"2"
+        db.flush()
+        (row,) = db.changes(since=start, before=True).rows()
+        kind, key, value, _, _ = row
+        assert (kind, key, value, row.before) == ("put", b"k", b"2", b"1")
+        copy = pickle.loads(pickle.dumps(row))
+        assert (copy, copy.before) == (row, b"1")
+        (plain,) = db.changes(since=start).rows()
+        assert plain.before is None
