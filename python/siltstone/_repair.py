@@ -242,7 +242,7 @@ def collect_after_repair(url: Url, *, store_options: StoreOptionsSource | None =
     """Allows collectors again to delete unreferenced tables. After a repair that skipped a
     manifest, collectors keep them, because the skipped manifest may have been the only reference.
     Verify the clones of the database first: the pin of a clone may have been recorded only there.
-    Compact a clone whose pin is gone.
+    Export a clone whose pin is gone, and go on with the copy.
 
     :raises NotFound: if there is no database at `url`.
     :raises Denied, Unavailable, Timeout, Corruption: see `siltstone.exceptions`. The call can be

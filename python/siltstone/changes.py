@@ -48,6 +48,7 @@ __all__ = [
     "Changes",
     "HeldBy",
     "Row",
+    "RowWithBefore",
     "Since",
     "begin",
     "consumers",
@@ -74,7 +75,9 @@ BYTES = 16 << 20
 _WORDS = ("oldest", "latest", "snapshot")
 
 
-class _ChangedRow(NamedTuple):
+class Row(NamedTuple):
+    """A change."""
+
     kind: str
     """One of "put", "delete", "merge" and "delete_range"."""
     key: bytes
@@ -87,25 +90,18 @@ class _ChangedRow(NamedTuple):
     """Time of the commit."""
 
 
-class Row(_ChangedRow):
-    """A change: a tuple of kind, key, value, seq and time, with the attribute `before`."""
+class RowWithBefore(NamedTuple):
+    """A change of a feed with before-images."""
 
+    kind: str
+    """As of `Row`, and so are the others but the last."""
+    key: bytes
+    value: bytes | None
+    seq: int
+    time: datetime
     before: bytes | None
     """The value that the key had right before the change; None if it had none, for a range delete,
-    and for a feed without before-images. It is no element of the tuple."""
-
-    def __new__(
-        cls,
-        kind: str,
-        key: bytes,
-        value: bytes | None,
-        seq: int,
-        time: datetime,
-        before: bytes | None = None,
-    ) -> Self:
-        row = super().__new__(cls, kind, key, value, seq, time)
-        row.before = before
-        return row
+    and for a feed without before-images."""
 
 
 class Changes(Iterator[ArrowArray]):
@@ -149,11 +145,19 @@ class Changes(Iterator[ArrowArray]):
 
         :raises Invalid, Expired, Fenced: as for `read`.
         """
+        found = self.rows_with_before(rows)
+        return None if found is None else [Row(*row[:-1]) for row in found]
+
+    def rows_with_before(self, rows: int | None = None) -> list[RowWithBefore] | None:
+        """As `rows`, with the value that each key had before, for a feed with `before`.
+
+        :raises Invalid, Expired, Fenced: as for `read`.
+        """
         found = self._feed.rows(*_most(self, rows, None))
         if found is None:
             return None
         return [
-            Row(kind, key, value, seq, moment(at), before)
+            RowWithBefore(kind, key, value, seq, moment(at), before)
             for kind, key, value, seq, at, before in found
         ]
 

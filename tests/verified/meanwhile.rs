@@ -91,7 +91,7 @@ fn a_pin_that_is_gone_is_told_by_the_clone() {
     let told = World::holding(&pair).run(|_, clone| verified(clone)).unwrap();
     let [problem] = &told.problems[..] else { panic!("{:#?}", told.problems) };
     assert!(problem.what.contains("as its pin, which is gone"), "{problem}");
-    assert!(problem.what.contains("compact the clone"), "{problem}");
+    assert!(problem.what.contains("export the clone"), "{problem}");
     assert!(problem.what.ends_with("(in the ancestor at sim://parent)"), "{problem}");
     // Or by nothing at all.
     pair.parent.clear();

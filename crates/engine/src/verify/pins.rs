@@ -80,8 +80,7 @@ async fn pin_problem(
     let Some(checkpoint) = newest.checkpoint(pin) else {
         let what = format!(
             "names checkpoint {pin} as its pin, which is gone, for example by a repair of the \
-             parent: compact the clone before the parent is collected, and it reads nothing of the \
-             parent any more"
+             parent: export the clone before the parent is collected, and go on with the copy"
         );
         return Ok(Some((named, what)));
     };
