@@ -317,8 +317,8 @@ def test_options_are_refused_by_name(spark, written) -> None:
             spark.read.format("siltstone").options(**options).load(url)
     with pytest.raises(Exception, match="no database is named"):
         spark.read.format("siltstone").load().count()
-    with pytest.raises(Exception, match="value:string"):
-        spark.read.format("siltstone").schema("value string").load(url).count()
+    with pytest.raises(Exception, match="value:int"):
+        spark.read.format("siltstone").schema("value int").load(url).count()
 
 
 def test_store_options_travel_by_name(spark, written) -> None:

@@ -22,6 +22,14 @@ class _Ends(Protocol):
 _Handle = TypeVar("_Handle", bound=_Ends)
 
 
+def _current_task() -> asyncio.Task[Any] | None:
+    """The running task; None without an event loop, for a coroutine that never waits."""
+    try:
+        return asyncio.current_task()
+    except RuntimeError:
+        return None
+
+
 @final
 class Opening(Generic[_Handle]):
     """A handle that is being opened: ``db = await …``, or ``async with … as db``, which also closes
@@ -39,7 +47,7 @@ class Opening(Generic[_Handle]):
 
     async def __aenter__(self) -> _Handle:
         handle = await self._begin()
-        self._entered.append((asyncio.current_task(), handle))
+        self._entered.append((_current_task(), handle))
         return handle
 
     async def __aexit__(
@@ -49,7 +57,7 @@ class Opening(Generic[_Handle]):
         trace: TracebackType | None,
     ) -> None:
         # Blocks of one task end in the reverse order, and those of two tasks in any order.
-        task = asyncio.current_task()
+        task = _current_task()
         at = max(at for at, (entered, _) in enumerate(self._entered) if entered is task)
         _, handle = self._entered.pop(at)
         await handle.__aexit__(kind, error, trace)
