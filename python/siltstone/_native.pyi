@@ -1882,7 +1882,8 @@ def ingest_submit(
     url: str,
     store_options: dict[str, str | int | bool],
     request: _PlainRequest,
-    waits: _Seconds | None,
+    limit: _Seconds,
+    waits: bool,
 ) -> _PlainStanding: ...
 def ingest_withdraw(
     url: str, store_options: dict[str, str | int | bool], job: str

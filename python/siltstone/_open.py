@@ -98,6 +98,7 @@ def open(
 def _open_for_a_moment(
     url: Url,
     take_over: bool | None = False,
+    deadline: float | None = None,
     *,
     create: bool = False,
     ends_others: bool = True,
@@ -106,10 +107,12 @@ def _open_for_a_moment(
     """Opens the database for a single operation. If the process is killed before the close, the
     next writer fences this one without `take_over`.
 
+    :param deadline: the option `deadline`, in seconds.
     :param ends_others: whether to fence another writer of this kind that did not close.
     """
     mode = OpenMode(create, take_over, ends_others=ends_others)
-    database = _native.open(_text(url), mode, {}, _store(store_options), None)
+    options = {} if deadline is None else {"deadline": deadline}
+    database = _native.open(_text(url), mode, options, _store(store_options), None)
     _close_in_workers()
     return database
 

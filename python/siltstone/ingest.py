@@ -28,7 +28,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from os import PathLike
 from typing import Any, Literal, SupportsIndex
 
@@ -412,9 +412,7 @@ def _plain(request: Any) -> tuple[_PlainJob, str, int, int, int]:
     :raises TypeError: if `request` is not an IngestRequest.
     """
     if not isinstance(request, IngestRequest):
-        kind = type(request).__name__
-        text = f"request must be the result of Job.commit, not {kind}"
-        raise TypeError(text)
+        raise TypeError(f"request must be the result of Job.commit, not {type(request).__name__}")
     return request.to_plain()
 
 
@@ -450,32 +448,35 @@ def submit(
     plain, store = _plain(request), _store(store_options)
     if timeout is None:
         raise TypeError("timeout must be a duration; use wait=False to not wait")
+    until = time.monotonic() + _native.seconds_of_duration(timeout, "timeout")
 
-    def asked(seconds: float | None) -> IngestStatus:
-        return IngestStatus(*_native.ingest_submit(request.url, store, plain, seconds))
+    def step() -> float:
+        return min(max(until - time.monotonic(), _LEAST_STEP), _LONGEST_STEP)
+
+    def asked(most: float, *, waits: bool = False) -> IngestStatus:
+        return IngestStatus(*_native.ingest_submit(request.url, store, plain, most, waits))
 
     if not wait:
-        return asked(None)
-    until = time.monotonic() + _native.seconds_of_duration(timeout, "timeout")
+        return asked(step())
     # Another process may be adopting jobs right now. It gets time before it is fenced.
     ends_others = False
     while True:
         refused = None
         try:
-            if (stands := asked(None)).state != "pending":
+            if (stands := asked(step())).state != "pending":
                 return stands
         except Unavailable as error:
             refused = error  # If the queue of jobs is full, opening the database makes room.
-        barred = _take_in(request, take_over, store_options, ends_others=ends_others)
+        barred = _take_in(request, take_over, store_options, step(), ends_others=ends_others)
         ends_others = True
         left = until - time.monotonic()
         if left <= 0:
             if barred is None:
                 # This call has adopted the job.
-                return asked(None)
+                return asked(_LONGEST_STEP)
             raise _not_adopted(refused, barred)
         with suppress(Timeout):
-            return asked(min(left, _LOOK_AGAIN))
+            return asked(min(left, _LOOK_AGAIN), waits=True)
 
 
 def _not_adopted(refused: Unavailable | None, barred: str | None) -> Timeout:
@@ -492,6 +493,8 @@ def _not_adopted(refused: Unavailable | None, barred: str | None) -> Timeout:
 
 _LOOK_AGAIN = 2.0
 """Seconds after which `submit` tries again to open the database itself."""
+_LEAST_STEP, _LONGEST_STEP = 2.0, 30.0
+"""Bounds of the time for one step of `submit`, in seconds: enough for a store that answers."""
 _TELL_OF_WRITERS = ("file", "memory")
 """Kinds of stores that know whether a writer is alive."""
 
@@ -500,6 +503,7 @@ def _take_in(
     request: IngestRequest,
     take_over: bool | None,
     store_options: StoreOptionsSource | None,
+    deadline: float,
     *,
     ends_others: bool,
 ) -> str | None:
@@ -508,13 +512,12 @@ def _take_in(
 
     :param ends_others: whether to fence another process that does the same and did not close.
     """
-    store_options = hidden(store_options)
     scheme, found, _ = request.url.partition("://")
     if take_over is None and found and scheme.lower() not in _TELL_OF_WRITERS:
         take_over = False
     try:
         with _open_for_a_moment(
-            request.url, take_over, ends_others=ends_others, store_options=store_options
+            request.url, take_over, deadline, ends_others=ends_others, store_options=store_options
         ) as db:
             db.ingest(request).wait()
     except (Closed, Conflict, Fenced, Invalid, Unavailable) as error:
@@ -554,9 +557,6 @@ def jobs(url: Url, *, store_options: StoreOptionsSource | None = None) -> list[S
     :raises Denied, Unavailable: see `siltstone.exceptions`.
     """
     store_options = hidden(store_options)
-
-    def moment(millis: int) -> datetime:
-        return datetime.fromtimestamp(millis / 1000, UTC)
 
     listed = _native.ingest_jobs(_text(url), _store(store_options))
     return [

@@ -90,6 +90,20 @@ def test_a_reader_says_that_the_folder_is_gone(url: str) -> None:
     assert not Path(url).exists()
 
 
+@pytest.mark.parametrize("at_checkpoint", [False, True])
+def test_a_scan_says_that_the_folder_is_gone(url: str, at_checkpoint: bool) -> None:
+    """Before the fix, the scan of a reader raised Expired and named leases."""
+    with siltstone.open(url) as db:
+        db.load({b"%05d" % n: b"v" * 1000 for n in range(5000)})
+    checkpoint = siltstone.admin.create_checkpoint(url) if at_checkpoint else None
+    options = {"block_cache_bytes": 0}
+    with siltstone.open_reader(url, checkpoint=checkpoint, options=options) as reader:
+        scan = reader.scan(b"04000")
+        shutil.rmtree(url)
+        with pytest.raises(siltstone.NotFound, match="no database|removed"):
+            list(scan)
+
+
 def test_a_cleared_folder_takes_nothing_more(url: str) -> None:
     """`rm -r db/*` leaves the folder itself."""
     db = opened(url)

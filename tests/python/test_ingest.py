@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import multiprocessing
 import os
 import pickle
+import socket
 import subprocess
 import sys
+import time
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
 import pytest
@@ -627,6 +630,33 @@ def test_a_full_queue_is_installed_before_its_time(tmp_path) -> None:
                 writer.add(b"%02d" % n, b"v")
             db.ingest(job.commit([writer.finish()]))
         assert sum(1 for _ in db.scan()) == 21
+
+
+def test_submit_ends_in_time_on_a_store_that_does_not_answer(tmp_path) -> None:
+    """Before the fix, each step had the deadline of a handle: 60 s in all, and 30 s without
+    `wait`."""
+    url = str(tmp_path / "db")
+    siltstone.open(url).close()
+    request = staged(url)
+    with socket.create_server(("127.0.0.1", 0), backlog=64) as server:
+        endpoint = f"http://127.0.0.1:{server.getsockname()[1]}"
+        keys = {"access_key_id": "k", "secret_access_key": "s", "region": "us-east-1"}
+        options = {"endpoint": endpoint, "allow_http": "true", **keys}
+        far = dataclasses.replace(request, url="s3://quarry/db")
+        for wait in (True, False):
+            began = time.monotonic()
+            with pytest.raises(siltstone.Timeout, match="waits for: GET http"):
+                ingest.submit(far, wait=wait, timeout=1, store_options=options)
+            assert time.monotonic() - began < 15
+
+
+def test_jobs_with_a_deadline_beyond_all_dates_are_listed(url: str) -> None:
+    """Before the fix, the listing raised OverflowError."""
+    siltstone.open(url).close()
+    job = ingest.Job(url, lifetime=timedelta.max)
+    with job.writer(0) as writer:
+        writer.add(b"a", b"1")
+    assert [one.deadline for one in ingest.jobs(url)] == [job.deadline]
 
 
 def test_submit_ends_a_writer_that_a_lock_shows_dead(tmp_path) -> None:

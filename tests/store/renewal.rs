@@ -244,7 +244,7 @@ fn a_function_that_hangs_is_named_and_called_once() {
     let limit = Duration::from_millis(1500);
     let error = server.runtime.block_on(env.deadline(limit, "read", read())).unwrap_err();
     let text = error.to_string();
-    assert!(text.contains("no answer to: the function of the store options"), "{text}");
+    assert!(text.contains("waits for: the function of the store options"), "{text}");
     assert_eq!(*keys.calls.lock(), 1);
     // The credentials that it has still work.
     server.runtime.block_on(read()).unwrap();

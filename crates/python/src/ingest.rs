@@ -164,19 +164,20 @@ pub(crate) fn ingest_abort(
     Ok(plain_standing(wait(py, process, job.abort(&env, deadline))?))
 }
 
-/// Requests a job; with a timeout, waits until it is installed or refused.
+/// Requests a job within `limit`; with `waits`, waits in it until the job is installed or refused.
 #[pyfunction]
 pub(crate) fn ingest_submit(
     py: Python<'_>,
     url: &str,
     store_options: &Bound<'_, PyDict>,
     request: PlainRequest,
-    waits: Option<&Bound<'_, PyAny>>,
+    limit: &Bound<'_, PyAny>,
+    waits: bool,
 ) -> PyResult<PlainStanding> {
     let request = request_of(py, request)?;
-    let limit = waits.map(|waits| duration(waits, "timeout")).transpose()?;
-    let (process, env, deadline) = place(py, url, store_options)?;
-    let submit = request.submit(&env, limit.is_some(), limit.unwrap_or(deadline));
+    let limit = duration(limit, "timeout")?;
+    let (process, env, _) = place(py, url, store_options)?;
+    let submit = request.submit(&env, waits, limit);
     Ok(plain_standing(wait(py, process, submit)?))
 }
 

@@ -82,7 +82,7 @@ impl Effects {
     /// the future is dropped.
     ///
     /// # Errors
-    /// Internal if `work` panicked, or if the runtime ended before it began.
+    /// Internal if `work` panicked, Closed if the runtime ended before it began.
     pub async fn blocking<T: Send + 'static>(
         &self,
         name: &'static str,
@@ -106,8 +106,12 @@ async fn blocking<T: Send + 'static>(
     let (answer, answered) = futures::channel::oneshot::channel();
     let work = Box::new(move || drop(answer.send(caught_now(name, work))));
     spawn.spawn_blocking(name, work);
-    let gone = || Error::internal("a blocking worker was dropped").with("worker", name);
-    answered.await.unwrap_or_else(|_| Err(gone()))
+    // Panics are answered, so only a runtime that ends drops the work.
+    let ended = || {
+        let text = "the runtime ended before the work began: the process is exiting";
+        Error::new(ErrorKind::Closed, text).with("work", name)
+    };
+    answered.await.unwrap_or_else(|_| Err(ended()))
 }
 
 /// Everything outside of its own memory that the engine uses. Cheap to clone.
@@ -160,7 +164,7 @@ impl Env {
     /// Runs `work` on a blocking thread and waits for its result.
     ///
     /// # Errors
-    /// Internal if `work` panicked, or if the runtime ended before it began.
+    /// Internal if `work` panicked, Closed if the runtime ended before it began.
     pub async fn blocking<T: Send + 'static>(
         &self,
         name: &'static str,
@@ -192,10 +196,10 @@ impl Env {
         self.unanswered(error.with("deadline", format_args!("{limit:?}")))
     }
 
-    /// Adds the unanswered request to `error`, which reports a passed deadline.
+    /// Adds the request that holds up the call to `error`, which reports a passed deadline.
     pub fn unanswered(&self, error: Error) -> Error {
         match self.store.unanswered() {
-            Some(request) => error.with("no answer to", request),
+            Some(request) => error.with("waits for", request),
             None => error,
         }
     }

@@ -131,6 +131,17 @@ mod tests {
     }
 
     #[test]
+    fn work_that_the_end_of_the_runtime_drops_is_closed() {
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
+        let env = tokio_env(runtime.handle().clone(), MemoryStore::unnamed());
+        runtime.shutdown_timeout(Duration::from_secs(1));
+        let outside = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let answer = outside.block_on(env.blocking("add", || 1 + 1));
+        assert_eq!(answer.unwrap_err().kind(), siltstone_base::ErrorKind::Closed);
+    }
+
+    #[test]
     fn randomness_does_not_repeat() {
         let drawn: HashSet<u64> = (0..1000).map(|_| SystemRandom.next_u64()).collect();
         assert_eq!(drawn.len(), 1000);

@@ -99,9 +99,10 @@ impl NotedTroubles {
 }
 
 impl Troubles {
-    /// Notes a refusal. Deletes are skipped, because no caller waits for them.
+    /// Notes a refusal. Deletes are skipped, because no caller waits for them, and so are requests
+    /// that the end of the process cut off, because the store has not refused those.
     pub fn note(&self, verb: Verb, area: Area, error: &Error) {
-        if verb == Verb::Delete {
+        if verb == Verb::Delete || error.kind() == ErrorKind::Closed {
             return;
         }
         if self.begins((verb, area), error) {
@@ -202,6 +203,13 @@ mod tests {
         assert!(troubles.of_log().is_some_and(|error| error.to_string() == "no space left"));
         troubles.clear(Verb::Create, Area::Log);
         assert!(troubles.of_log().is_none() && troubles.since(0).is_none());
+    }
+
+    #[test]
+    fn a_request_that_the_end_of_the_process_cut_off_is_no_trouble() {
+        let troubles = Troubles::default();
+        troubles.note(Verb::Upload, Area::Tables, &Error::new(ErrorKind::Closed, "ended"));
+        assert!(troubles.since(0).is_none());
     }
 
     #[test]

@@ -19,15 +19,16 @@ use siltstone_store::full::is_full;
 use siltstone_store::retry::with_retries;
 use std::time::Duration;
 
-/// Tries before a store that does not show what it stored is given up.
-const TRIES: u32 = 8;
+/// Listings that lack what was stored before the store is given up.
+const LISTINGS: u32 = 8;
 /// The time for which a failed delete of the scratch object is repeated.
 const DELETES_FOR: Duration = Duration::from_secs(5);
 
 /// The store's time, at some moment after the call and before its end.
 ///
 /// # Errors
-/// Denied where nothing may be written; Unavailable, Timeout. At once where there is no room.
+/// Denied where nothing may be written; Unavailable; Timeout after the limit of a request. At once
+/// where there is no room.
 pub(crate) async fn store_time(objects: &Objects, database: DatabaseId) -> Result<UnixMillis> {
     let (time, scratch) = dated(objects, database).await?;
     delete_scratch(objects, Some(scratch)).await;
@@ -46,7 +47,8 @@ pub(crate) async fn dated(
     let envelope = Envelope::new(ObjectKind::Probe, database, ObjectId(env.random_u128()), attempt);
     let bytes = Bytes::copy_from_slice(&envelope.encode());
     let mut creating = Creating::of_fresh_name(objects, bytes, attempt);
-    for _ in 0..TRIES {
+    let mut lacking = 0;
+    while lacking < LISTINGS {
         // The outcome does not matter: a listing that shows the object gives the time.
         let created = creating.once(objects, name).await?;
         if let Some(full) = creating.trouble().filter(|trouble| is_full(trouble)) {
@@ -56,13 +58,17 @@ pub(crate) async fn dated(
         if let Some(object) = listed.iter().find(|object| object.name == name) {
             return Ok((object.modified, name));
         }
-        if matches!(created, PutOutcome::Lost(())) {
-            return Err(Error::internal("a fresh name is taken").with("object", name));
+        match created {
+            PutOutcome::Committed => lacking += 1,
+            PutOutcome::Lost(()) => {
+                return Err(Error::internal("a fresh name is taken").with("object", name));
+            }
+            // The create is repeated for the limit of a request.
+            PutOutcome::NotApplied | PutOutcome::Unknown => {}
         }
     }
     let text = "the time of the store is unknown: a listing lacks an object that was just created";
-    let unlisted = || Error::unavailable(text);
-    Err(creating.trouble().cloned().unwrap_or_else(unlisted).with("object", name))
+    Err(Error::unavailable(text).with("object", name))
 }
 
 /// When the record of the store's proof was stored, if a listing shows it.

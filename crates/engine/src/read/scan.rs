@@ -76,11 +76,13 @@ pub enum FillOutcome {
 /// An object that a scan keeps alive.
 pub(crate) type Guard = Arc<dyn Any + Send + Sync>;
 
+pub(crate) type Judged<'a> = BoxFuture<'a, Result<()>>;
+
 /// Decides what it means that a table of a scan is missing.
 pub(crate) trait MissingTables: Send + Sync {
-    /// The error to return for `missing`, which reports a missing table of `levels`: `missing`
-    /// itself, which ends the scan as Expired, or a Corruption.
-    fn judge<'a>(&'a self, levels: &'a Arc<Levels>, missing: Error) -> BoxFuture<'a, Error>;
+    /// Ends if a collector may have deleted the table of `levels` that `missing` reports. Otherwise
+    /// it is Corruption, or NotFound where the database is gone.
+    fn judge<'a>(&'a self, levels: &'a Arc<Levels>, missing: &'a Error) -> Judged<'a>;
 }
 
 /// An iteration over a range at one state, which runs once. It keeps the memory that it reads until
@@ -240,8 +242,7 @@ impl Scan {
     /// Unavailable, Timeout, Denied, Corruption; the call can be repeated.
     pub fn fetch(&mut self) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
-            let deadline = self.context.deadline;
-            let context = self.context.clone();
+            let (context, deadline) = (self.context.clone(), self.context.deadline);
             let work = async {
                 match &mut self.state {
                     ScanState::Opening => self.open().await,
@@ -256,7 +257,8 @@ impl Scan {
             let fetched = context.deadline(deadline, "scan", work).await;
             match (fetched, &self.judge) {
                 (Err(missing), Some(judge)) if missing.kind() == ErrorKind::NotFound => {
-                    Err(expired(judge.judge(self.pin.tree.below(), missing).await))
+                    judge.judge(self.pin.tree.below(), &missing).await?;
+                    Err(expired(missing))
                 }
                 (fetched, _) => fetched.map_err(expired),
             }

@@ -173,7 +173,7 @@ impl HttpService for Limited {
                 Either::Left((Ok(answer), _)) => {
                     turn.answered(answer.status().as_u16());
                     counted.ended(SentOutcome::of(answer.status().as_u16()));
-                    under_way.answered(sent);
+                    under_way.answered(sent, answer.status().as_u16());
                     answer.into_parts()
                 }
                 Either::Left((Err(error), _)) => {

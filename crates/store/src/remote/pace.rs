@@ -15,7 +15,7 @@
 use super::concurrency::Concurrency;
 use super::hedge::Hedges;
 use crate::env::Clock;
-use crate::sent::SentRequests;
+use crate::sent::{SentOutcome, SentRequests};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -65,8 +65,26 @@ struct PaceKnown {
     /// The requests in flight, in the order of their beginning.
     waiting: BTreeMap<u64, (String, Duration)>,
     begun: u64,
-    /// The last request that was given up, if none was answered since.
-    given_up: Option<String>,
+    /// The last request that was given up or refused, if none of its method succeeded since.
+    failed: Option<FailedRequest>,
+}
+
+/// A request that was given up, or that the store refused for now.
+struct FailedRequest {
+    /// Its method, endpoint and path.
+    what: String,
+    /// The status of the refusal.
+    status: Option<u16>,
+    at: Duration,
+}
+
+impl fmt::Display for FailedRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.status {
+            Some(status) => write!(f, "{}, refused with status {status}", self.what),
+            None => f.write_str(&self.what),
+        }
+    }
 }
 
 impl PaceKnown {
@@ -121,16 +139,20 @@ impl StorePace {
         InFlightRequest { pace: Arc::clone(self), number, since, patience }
     }
 
-    /// The unanswered request: the oldest one in flight, or else the last one that was given up, if
-    /// none was answered since.
+    /// The request that holds up the callers: the oldest one in flight, or one that was given up or
+    /// refused later than that one began, as long as none of its method has succeeded since.
     pub(super) fn unanswered(&self) -> Option<String> {
         let now = self.clock.monotonic();
         let known = self.known.lock();
         let oldest = known.waiting.values().next();
-        let waits = oldest.map(|(what, since)| (what, now.saturating_sub(*since)));
-        match waits.filter(|(_, waits)| *waits >= TOLD_AFTER) {
-            Some((what, waits)) => Some(format!("{what}, for {:.1} s", waits.as_secs_f64())),
-            None => known.given_up.clone(),
+        let oldest = oldest.filter(|(_, since)| now.saturating_sub(*since) >= TOLD_AFTER);
+        let failed = known.failed.as_ref();
+        match oldest {
+            Some((what, since)) if failed.is_none_or(|failed| failed.at <= *since) => {
+                let waited = now.saturating_sub(*since);
+                Some(format!("{what}, for {:.1} s", waited.as_secs_f64()))
+            }
+            _ => failed.map(FailedRequest::to_string),
         }
     }
 
@@ -147,13 +169,18 @@ impl InFlightRequest {
         self.pace.sent.comes(bytes);
     }
 
-    /// Records the head of the answer to a request of `sent` bytes.
-    pub(super) fn answered(&self, sent: u64) {
-        let took = self.pace.clock.monotonic().saturating_sub(self.since);
+    /// Records the head of the answer, of `status`, to a request of `sent` bytes.
+    pub(super) fn answered(&self, sent: u64, status: u16) {
+        let now = self.pace.clock.monotonic();
+        let took = now.saturating_sub(self.since);
         let mut known = self.pace.known.lock();
         known.is_reached = true;
         known.unreachable = None;
-        known.given_up = None;
+        if SentOutcome::of(status) == SentOutcome::Transient {
+            self.failed(&mut known, Some(status), now);
+        } else if known.failed.as_ref().is_some_and(|failed| self.is_like(failed, &known)) {
+            known.failed = None;
+        }
         if sent >= TELLING_BYTES {
             let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX) / sent;
             known.nanos_a_byte = nanos.max(known.nanos_a_byte - known.nanos_a_byte / 8).max(1);
@@ -173,7 +200,19 @@ impl InFlightRequest {
         if sent >= TELLING_BYTES {
             known.nanos_a_byte = known.expected_nanos().saturating_mul(GIVEN_UP);
         }
-        known.given_up = known.waiting.get(&self.number).map(|(what, _)| what.clone());
+        self.failed(&mut known, None, self.pace.clock.monotonic());
+    }
+
+    fn failed(&self, known: &mut PaceKnown, status: Option<u16>, at: Duration) {
+        let what = known.waiting.get(&self.number).map(|(what, _)| what.clone());
+        known.failed = what.map(|what| FailedRequest { what, status, at });
+    }
+
+    /// Whether this request has the method of `failed`.
+    fn is_like(&self, failed: &FailedRequest, known: &PaceKnown) -> bool {
+        let method = |what: &str| what.split(' ').next().map(str::to_owned);
+        let own = known.waiting.get(&self.number).and_then(|(what, _)| method(what));
+        own == method(&failed.what)
     }
 
     /// Records that no connection could be made.
@@ -236,9 +275,9 @@ mod tests {
         pace.begin("GET x".into(), pace.patience(MOST)).gave_up(0);
         let slow = pace.begin("GET x".into(), pace.patience(MOST));
         pass(&hand, 3.0);
-        slow.answered(0);
+        slow.answered(0, 200);
         assert_eq!(seconds(&pace), 24.0);
-        (0..60).for_each(|_| pace.begin("GET x".into(), MOST).answered(0));
+        (0..60).for_each(|_| pace.begin("GET x".into(), MOST).answered(0, 200));
         assert_eq!(seconds(&pace), 2.0);
         assert_eq!(pace.patience(Duration::from_secs(1)), Duration::from_secs(1));
     }
@@ -268,7 +307,30 @@ mod tests {
         first.gave_up(10);
         drop((first, _second));
         assert_eq!(pace.unanswered().as_deref(), Some("PUT /wal/1"));
-        pace.begin("PUT /wal/1".into(), MOST).answered(10);
+        pace.begin("GET /wal/1".into(), MOST).answered(0, 200);
+        assert_eq!(pace.unanswered().as_deref(), Some("PUT /wal/1"));
+        pace.begin("PUT /wal/1".into(), MOST).answered(10, 200);
+        assert_eq!(pace.unanswered(), None);
+    }
+
+    #[test]
+    fn a_refused_request_is_told_until_one_of_its_method_succeeds() {
+        let (hand, pace) = pace();
+        let old = pace.begin("GET /list".into(), MOST);
+        pass(&hand, 1.0);
+        pace.begin("PUT /manifest/2".into(), MOST).answered(10, 503);
+        let told = "PUT /manifest/2, refused with status 503";
+        assert_eq!(pace.unanswered().as_deref(), Some(told));
+        drop(old);
+        pace.begin("GET /manifest/2".into(), MOST).answered(0, 404);
+        assert_eq!(pace.unanswered().as_deref(), Some(told));
+        // A request that began later and waits still is what holds up the callers.
+        pass(&hand, 0.1);
+        let later = pace.begin("PUT /manifest/2".into(), MOST);
+        pass(&hand, 0.5);
+        assert_eq!(pace.unanswered().as_deref(), Some("PUT /manifest/2, for 0.5 s"));
+        later.answered(10, 412);
+        drop(later);
         assert_eq!(pace.unanswered(), None);
     }
 
@@ -277,7 +339,7 @@ mod tests {
         let (_, pace) = pace();
         pace.begin("GET x".into(), MOST).not_connected("refused".into());
         assert_eq!(pace.unreachable().as_deref(), Some("refused"));
-        pace.begin("GET x".into(), MOST).answered(0);
+        pace.begin("GET x".into(), MOST).answered(0, 200);
         pace.begin("GET x".into(), MOST).not_connected("refused".into());
         assert_eq!(pace.unreachable(), None);
     }
@@ -295,7 +357,7 @@ mod tests {
         assert!((8.0..8.1).contains(&guessed(8 << 20)));
         let part = measured.begin("PUT x".into(), MOST);
         pass(&hand, 0.1);
-        part.answered(1 << 20);
+        part.answered(1 << 20, 200);
         let eight = measured.sending(8 << 20, MOST).as_secs_f64();
         assert!((6.0..6.5).contains(&eight), "{eight}");
     }

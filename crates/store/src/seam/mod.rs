@@ -150,8 +150,8 @@ pub trait Store: Send + Sync + fmt::Debug {
         Profile::REMOTE
     }
 
-    /// The request that has waited longest for an answer, or the last one that was given up, as
-    /// text. `None` if all were answered, and for stores without requests.
+    /// The request that has waited longest for an answer, or the last one that was given up or
+    /// refused, as text. `None` if all succeeded, and for stores without requests.
     fn unanswered(&self) -> Option<String> {
         None
     }

@@ -6,9 +6,10 @@ use crate::cache::ancestors::{is_lost_parent, naming};
 use crate::follower::at_checkpoint::ReadAt;
 use crate::follower::following::Follower;
 use crate::manifests::client::look;
+use crate::manifests::missing::{check_lives, no_database};
 use crate::manifests::objects::Objects;
 use crate::read::answer::Answer;
-use crate::read::scan::MissingTables;
+use crate::read::scan::{Judged, MissingTables};
 use crate::read::tree::Levels;
 use futures::future::BoxFuture;
 use siltstone_base::{DatabaseId, Error, ErrorKind, Result};
@@ -87,7 +88,8 @@ impl ReaderShared {
                             other than Siltstone deleted it";
                 naming(Error::corruption(text).with("version", id), missing)
             }
-            Ok(_) => naming(self.gone(), missing),
+            Ok(Some(_)) => naming(self.gone(), missing),
+            Ok(None) => no_database(&self.context.env),
             Err(error) => error,
         }
     }
@@ -119,14 +121,13 @@ impl ReaderShared {
     /// A table of `levels` is missing.
     ///
     /// # Errors
-    /// NotFound where another database stands in the place; Corruption where a lease still covers
-    /// it, as a look has it that comes after (rule L5).
+    /// NotFound where the database is gone, or another one stands in its place; Corruption where a
+    /// lease still covers the table, as a look has it that comes after (rule L5).
     async fn judge_missing(&self, follower: &Follower, levels: &Arc<Levels>) -> Result<()> {
-        let looked = follower.look_up().await?;
-        if let Some(newest) = &looked {
-            self.check_same(newest.database)?;
-        }
-        if looked.is_some_and(|looked| follower.is_corrupt(levels, &looked)) {
+        let looked = follower.look_up().await?.ok_or_else(|| no_database(&self.context.env))?;
+        self.check_same(looked.database)?;
+        check_lives(&looked)?;
+        if follower.is_corrupt(levels, &looked) {
             return Err(Error::corruption("a table that a reader's lease covers is gone"));
         }
         Ok(())
@@ -134,24 +135,22 @@ impl ReaderShared {
 }
 
 impl MissingTables for ReaderShared {
-    fn judge<'a>(&'a self, levels: &'a Arc<Levels>, missing: Error) -> BoxFuture<'a, Error> {
+    fn judge<'a>(&'a self, levels: &'a Arc<Levels>, missing: &'a Error) -> Judged<'a> {
         Box::pin(async move {
-            if is_lost_parent(&missing) {
-                return missing;
+            if is_lost_parent(missing) {
+                return Ok(());
             }
-            let Some(follower) = &self.follower else {
-                return match self.lost_or_gone(&missing).await {
-                    error if error.kind() == ErrorKind::Corruption => error.caused_by(missing),
-                    _ => missing,
-                };
+            let judged = match &self.follower {
+                Some(follower) => self.judge_missing(&*follower.lock().await, levels).await,
+                None => match self.lost_or_gone(missing).await {
+                    gone if gone.kind() == ErrorKind::Expired => Ok(()),
+                    error => Err(error),
+                },
             };
-            let follower = follower.lock().await;
-            match self.judge_missing(&follower, levels).await {
-                Err(error) if error.kind() == ErrorKind::Corruption => {
-                    naming(error, &missing).caused_by(missing)
-                }
-                _ => missing,
-            }
+            judged.map_err(|error| match error.kind() {
+                ErrorKind::Corruption => naming(error, missing).caused_by(missing.clone()),
+                _ => error,
+            })
         })
     }
 }

@@ -302,6 +302,11 @@ impl Pressure {
             return Err(Hold { cause, until: None });
         }
         let (pressure, cause) = self.limits.pressure(load);
+        if pressure == 0.0 {
+            // What an earlier pressure charged is void: it has no cause any more.
+            *due = now;
+            return Ok(());
+        }
         if *due > now + GRACE {
             return Err(Hold { cause, until: Some(*due) });
         }

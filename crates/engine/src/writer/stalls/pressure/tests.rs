@@ -129,16 +129,13 @@ fn no_write_waits_long_by_the_rate_and_the_rate_holds() {
     for _ in 0..300 {
         let options = numbers.options();
         let pressure = Pressure::new(&options);
-        let load = loop {
-            let load = numbers.load(&options);
-            let felt = pressure.limits.pressure(&load).0 > 0.0;
-            if felt && pressure.limits.full(&load).is_none() {
-                break load;
-            }
-            // Some options have no range between calm and full.
-            if numbers.next(1000) == 0 {
-                break Load::default();
-            }
+        let slows = |load: &Load| {
+            pressure.limits.pressure(load).0 > 0.0 && pressure.limits.full(load).is_none()
+        };
+        // Some options have no range between calm and full.
+        let mut tried = std::iter::repeat_with(|| numbers.load(&options)).take(1000);
+        let Some(load) = tried.find(slows) else {
+            continue;
         };
         let rate = pressure.limits.rate(pressure.limits.pressure(&load).0);
         let (mut now, mut due) = (Duration::from_secs(9), Duration::ZERO);
@@ -175,4 +172,16 @@ fn a_batch_of_any_size_is_paid_in_half_a_second() {
     assert_eq!(due, now + LONGEST_DELAY);
     let hold = pressure.admit(&load, 1, now, &mut due).unwrap_err();
     assert_eq!(hold, Hold { cause: StallCause::L0, until: Some(due) });
+}
+
+#[test]
+fn without_pressure_no_write_waits_for_what_an_earlier_pressure_charged() {
+    let pressure = Pressure::new(&Options::default());
+    let (mut due, now) = (Duration::ZERO, Duration::from_secs(5));
+    let high = Load { l0: 15, unflushed: 64 << 20, ..Load::default() };
+    assert_eq!(pressure.admit(&high, 1 << 30, now, &mut due), Ok(()));
+    assert!(pressure.admit(&high, 1, now, &mut due).is_err());
+    assert_eq!(pressure.admit(&Load::default(), 1, now, &mut due), Ok(()));
+    // When the pressure rises again, the charges begin anew.
+    assert_eq!(pressure.admit(&high, 1, now, &mut due), Ok(()));
 }
