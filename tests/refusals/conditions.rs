@@ -1,6 +1,7 @@
 //! A store without conditional writes, and one that refuses creates for a while.
 
 use crate::{Ask, Refusal, get, options, put, tell};
+use siltstone::gc::GcOptions;
 use siltstone::{Error, ErrorKind};
 use siltstone_tests::gc::AT_ONCE;
 use std::time::Duration;
@@ -32,19 +33,20 @@ fn a_store_that_ignores_the_condition_is_refused() {
 fn a_collection_outlives_refused_creates_within_its_deadline() {
     tell(async |world| {
         world.open(options()).await.unwrap().close().await.unwrap();
+        let patient = GcOptions { deadline: Duration::from_secs(30), ..AT_ONCE };
         let (sim, ends) = (world.sim.clone(), world.now() + Duration::from_secs(20));
         world.store.refuse(move |ask, _| {
             let refused = ask == Ask::Put && sim.elapsed() < ends;
             refused.then(|| Refusal::Plain(Error::unavailable("slow down")))
         });
-        siltstone::gc::once(&world.env, &AT_ONCE, false).await.unwrap();
+        siltstone::gc::once(&world.env, &patient, false).await.unwrap();
         assert!(world.now() >= ends);
         // One that refuses on is reported after the time of one request.
         world.store.refuse(|ask, _| {
             (ask == Ask::Put).then(|| Refusal::Plain(Error::unavailable("slow down")))
         });
         let began = world.now();
-        let error = siltstone::gc::once(&world.env, &AT_ONCE, false).await.unwrap_err();
+        let error = siltstone::gc::once(&world.env, &patient, false).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Timeout, "{error}");
         assert!(error.to_string().contains("slow down"), "{error}");
         assert!(world.now() - began < Duration::from_secs(35));
