@@ -528,6 +528,34 @@ def test_create_makes_one_and_refuses_another(tmp_path: Path) -> None:
     assert json.loads(done.stdout) == {"url": str(tmp_path / "other"), "database": made}
 
 
+def remedies(text: str, url: str) -> list[list[str]]:
+    """The commands that an error names, with the place of the database."""
+    named = [shlex.split(one) for one in re.findall(r"`(siltstone [^`]+)`", text)]
+    return [[url if word == "URL" else word for word in one[1:]] for one in named]
+
+
+def test_create_names_the_remedy_for_what_is_at_the_place(run, url: str, tmp_path: Path) -> None:
+    """Each named command is run, and then the place can be written to."""
+    soft, mirror = str(tmp_path / "soft"), str(tmp_path / "mirror")
+    unfinished = tmp_path / "unfinished"
+    siltstone.open(soft).close()
+    siltstone.destroy(soft, soft=True)
+    siltstone.admin.export(url, mirror)
+    siltstone.admin.export(url, unfinished)
+    for later in sorted((unfinished / "manifest").iterdir())[1:]:
+        later.unlink()
+    for place, words in ((url, ["there is a database"]), (soft, ["destroyed softly", "destroy"]),
+                         (mirror, ["a mirror", "promote"]),
+                         (str(unfinished), ["interrupted", "destroy"])):  # fmt: skip
+        status, out, err = run("create", path=place)
+        assert (status, out) == (1, "")
+        assert all(word in err for word in words), err
+        (remedy,) = remedies(err, place)
+        remedy += ["key", "value"] if remedy[-1] == "put" else []
+        assert CliRunner().invoke(main, remedy).exit_code == 0, remedy
+        assert run("put", "--create", "key", "value", path=place) == (0, "", "")
+
+
 @pytest.mark.parametrize(
     ("given", "text"),
     [

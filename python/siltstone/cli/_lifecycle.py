@@ -38,6 +38,7 @@ def destroy(session: Place, soft: bool, yes: bool, as_json: bool) -> None:
 
     The command first fences an open writer. It fails while clones or user checkpoints need objects
     of the database; --soft waits for them. Afterwards a new database can be created at the place.
+    A second call without --soft deletes the objects of a softly destroyed database immediately.
     """
     _agreed(f"Destroy the database at {session.url}?", yes)
     siltstone.destroy(session.url, soft=soft, store_options=session.store_options)

@@ -210,6 +210,37 @@ def main(
 _RECORDED = ("compression",)
 """Options that the database records, so that later writers use them too."""
 
+# The remedies of `create`, by the state of the database that is at the place.
+_DATABASE = "there is a database at {} already; `siltstone --path URL put` writes to it"
+_DESTROYED = (
+    "the database at {} was destroyed softly, and its objects wait for a collector;"
+    " `siltstone --path URL destroy --yes` deletes them immediately"
+)
+_MIRROR = (
+    "there is a mirror at {}, which exports replace; `siltstone --path URL promote` makes it"
+    " writable"
+)
+_UNFINISHED = (
+    "a clone, an export or an import to {} was interrupted; repeat it, or remove its objects with"
+    " `siltstone --path URL destroy --yes`"
+)
+
+
+def _occupied(session: Session) -> str:
+    """Returns why no database can be created at a place that has one, and the remedy.
+
+    :raises NotFound: if the place has no database.
+    """
+    state = siltstone.admin.manifest(session.url, store_options=session.store_options)
+    text = _DATABASE
+    if state["destroyed_at_ms"] is not None:
+        text = _DESTROYED
+    elif not state["initialized"]:
+        text = _UNFINISHED
+    elif state["mirror_of"] is not None:
+        text = _MIRROR
+    return text.format(session.url)
+
 
 @main.command(
     epilog=_example("example.db create", "s3://bucket/db create --option compression=zstd")
@@ -239,10 +270,8 @@ def create(
             f" open(…, options={{'{lost}': …}}), or in the command that runs the component",
             param_hint="--option",
         )
-    there = f"there is a database at {session.url} already; `siltstone --path URL put` writes to it"
     with contextlib.suppress(siltstone.NotFound):
-        siltstone.admin.manifest(session.url, store_options=session.store_options)
-        raise siltstone.Conflict(there)
+        raise siltstone.Conflict(_occupied(session))
     # Another process may create the database after the check. Then `open` fails with Conflict, or
     # the epoch is not the first.
     try:
@@ -251,9 +280,9 @@ def create(
         ) as db:
             first = db.stats().epoch == 1
     except siltstone.Conflict as conflict:
-        raise siltstone.Conflict(there) from conflict
+        raise siltstone.Conflict(_DATABASE.format(session.url)) from conflict
     if not first:
-        raise siltstone.Conflict(there)
+        raise siltstone.Conflict(_DATABASE.format(session.url))
     if as_json:
         made = siltstone.admin.manifest(session.url, store_options=session.store_options)
         _print_json({"url": session.url, "database": made["database"]})
