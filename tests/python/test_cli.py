@@ -147,6 +147,58 @@ def test_a_reader_that_stops_reading_is_no_error(url: str) -> None:
         assert program.wait(PATIENCE) == 141
 
 
+SHORT = ["get", "key"], ["scan"], ["stats"], ["manifest"], ["verify"], ["gc"], ["compact"]
+
+
+@pytest.mark.parametrize("command", [["--help"], ["get", "--help"], *SHORT])
+def test_a_closed_output_is_no_error(url: str, command: list[str]) -> None:
+    """Closed before the start, as by ``>&-``, and by a reader that reads nothing."""
+    with siltstone.open(url) as db:
+        db[b"key"] = b"value"
+    program = [sys.executable, "-m", "siltstone.cli", "--path", url, *command]
+    closed = ["/bin/sh", "-c", 'exec "$@" >&-', "sh", *program]
+    done = subprocess.run(closed, stderr=subprocess.PIPE, check=False)
+    assert (done.returncode, done.stderr) == (141, b"")
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(program, stdout=writer, stderr=subprocess.PIPE, check=False)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
+def test_a_command_without_output_needs_no_streams(url: str) -> None:
+    """A file of the database would get the descriptor of a closed stream."""
+    program = [sys.executable, "-m", "siltstone.cli", "--path", url]
+    closed = ["/bin/sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", *program]
+    for command in (["create"], ["put", "key", "value"], ["delete", "other"]):
+        assert subprocess.run([*closed, *command], check=False).returncode == 0
+    assert subprocess.run([*closed, "get", "absent"], check=False).returncode == 3
+    with siltstone.open_reader(url) as reader:
+        assert reader.get(b"key") == b"value"
+
+
+@pytest.mark.parametrize("command", [
+    ["create-checkpoint", "--name", "\udcff"],
+    ["create-checkpoint", "--metadata", "\udcff=1"],
+    ["changes", "--consumer", "\udcff"],
+    ["stats", "--option", "gc.min_age=\udcff"],
+    ["ingest-status", "\udcff"],
+])  # fmt: skip
+def test_a_name_that_is_not_text_is_a_wrong_call(run, command: list[str]) -> None:
+    status, out, err = run(*command)
+    assert (status, out) == (2, "")
+    assert "is not valid UTF-8" in err
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "ascii"])
+def test_help_is_printed_in_every_encoding(url: str, encoding: str) -> None:
+    for command in ([], ["ingest"], ["changes"]):
+        program = [sys.executable, "-m", "siltstone.cli", *command, "--help"]
+        environment = {**os.environ, "PYTHONIOENCODING": encoding}
+        done = subprocess.run(program, env=environment, capture_output=True, check=False)
+        assert (done.returncode, done.stderr) == (0, b"")
+
+
 @pytest.mark.parametrize("colourless", [True, False])
 def test_tables_on_a_terminal(url: str, colourless: bool) -> None:
     with siltstone.open(url) as db:

@@ -23,6 +23,8 @@ def _facts(given: tuple[str, ...]) -> dict[str, str]:
     facts = {name: value for name, equals, value in pairs if equals}
     if len(facts) != len(given):
         raise Invalid("--metadata has the form NAME=VALUE, and each name is given once")
+    for one in given:
+        one.encode()  # raises what the program reports as a wrong call
     return facts
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import errno
-import os
 import sys
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -29,7 +27,6 @@ from siltstone.cli._common import (
     _pairs,
     _print_json,
     _print_table,
-    _told,
 )
 from siltstone.cli._compaction import _options, _options_as, compact, run_compactor
 from siltstone.cli._consumers import consumers, forget_consumer
@@ -39,12 +36,10 @@ from siltstone.cli._lifecycle import destroy, history, restore, versions
 from siltstone.cli._maintenance import gc, run_gc, verify
 from siltstone.cli._probe import probe
 from siltstone.cli._repair import repair
+from siltstone.cli._streams import errors_in_a_line, prepare_streams
 
 ABSENT = 3
 """Exit status when the requested key is absent."""
-
-CLOSED = 141
-"""Exit status when the output was closed: that of a program which SIGPIPE ends, 128 + 13."""
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -107,22 +102,24 @@ class Session:
 class Commands(click.Group):
     """A group of commands that prints an error of the library in one line."""
 
+    def main(self, *args: Any, **named: Any) -> Any:
+        """Runs the program, with streams that can be written to."""
+        prepare_streams()
+        return super().main(*args, **named)
+
+    def make_context(self, *args: Any, **named: Any) -> click.Context:
+        """Parses the options of the program. The options --help and --version print here."""
+        with errors_in_a_line():
+            return super().make_context(*args, **named)
+
     def invoke(self, ctx: click.Context) -> Any:
         """Runs the command.
 
-        :raises ClickException: for an error of the library, or of a file or the terminal.
+        :raises UsageError: if an option of the program is given after the command.
         """
         try:
-            return super().invoke(ctx)
-        except siltstone.Error as error:
-            raise click.ClickException(_told(error)) from error
-        except OSError as error:
-            # Its reader has closed the pipe, as `head` does. Click would exit with 1, which of
-            # `verify` means damage.
-            if error.errno == errno.EPIPE:
-                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-                raise click.exceptions.Exit(CLOSED) from error
-            raise click.ClickException(f"input or output failed: {error}") from error
+            with errors_in_a_line():
+                return super().invoke(ctx)
         except click.NoSuchOption as error:
             if error.option_name in (option for one in self.params for option in one.opts):
                 text = f"{error.message} Give it before the command: siltstone --path URL …"
