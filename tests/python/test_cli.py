@@ -664,38 +664,6 @@ def test_put_makes_one_when_told_to(tmp_path: Path) -> None:
     assert CliRunner().invoke(main, [*put[:2], "get", "colour"]).stdout == "grey\n"
 
 
-PYTHONS = r"open it with|open with|take_over|open_reader|merge_operator|store_options|siltstone\.\w"
-"""Phrases for things that only a program can do, or that a program spells differently."""
-
-
-def test_errors_name_the_remedies_of_this_program(run, url: str, tmp_path: Path) -> None:
-    absent, told = str(tmp_path / "absent"), []
-    for command in (["get", "a"], ["put", "a", "1"], ["delete", "a"], ["scan"], ["stats"],
-                    ["manifest"], ["verify"], ["gc"], ["compact"], ["run-compactor"]):  # fmt: skip
-        told.append(run(*command, path=absent)[2])
-        assert "make one with `siltstone --path URL create`" in told[-1]
-    with siltstone.open(url, merge_operator="append") as db:
-        db.merge(b"k", b"1").wait()
-        told.append(run("put", "a", "2")[2])
-        assert "--take-over" in told[-1]
-    folds = siltstone.MergeOperator("cli-fold", lambda _key, _base, operands: operands[0])
-    with siltstone.open(tmp_path / "folds", merge_operator=folds) as db:
-        db.merge(b"k", b"1")
-    told.append(run("get", "k", path=str(tmp_path / "folds"))[2])
-    assert "--merge-operator" in told[-1]
-    for line in told:
-        assert line.startswith("Error: ")
-        assert not re.search(PYTHONS, line), line
-
-
-def test_every_remedy_replaces_a_text_of_the_library() -> None:
-    """A text that changes in the library must change here too, or users are sent to Python."""
-    sources = (Path(__file__).resolve().parents[2] / "crates").glob("*/src/**/*.rs")
-    texts = re.sub(r"\\\n\s*", "", "\n".join(path.read_text() for path in sources))
-    for text, _ in _common._REMEDIES:
-        assert re.search(text, texts), text
-
-
 @pytest.mark.parametrize("command", ["compact", "gc", "verify"])
 def test_long_work_says_how_far_it_is(run, url: str, command: str, monkeypatch) -> None:
     options = {"embedded_compactor": False, "embedded_gc": False, "l0_sst_size_bytes": 1 << 20}

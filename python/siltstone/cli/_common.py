@@ -7,7 +7,6 @@ import binascii
 import contextlib
 import datetime as dt
 import json
-import re
 import signal
 import sys
 import time
@@ -22,20 +21,6 @@ from siltstone import _native
 _F = TypeVar("_F", bound=Callable[..., Any])
 _Progress = Callable[[int, int], None]
 
-# Error texts of the library name Python's functions and parameters. Each pattern is replaced, in
-# this order, by the command or option to use. A test finds every pattern in the sources of the
-# library, and finds no Python name in the output of the commands.
-_REMEDIES = (
-    (
-        r"check the path(, or open it with create)?",
-        "check the path, or make one with `siltstone --path URL create`",
-    ),
-    (r"open with take_over to end it", "if no other writer is alive, give --take-over"),
-    (r"(by opening with )?\btake_over\b(=True)?", "with --take-over"),
-    (r"\bopen_reader\b", "`siltstone get`"),
-    (r"\bmerge_operator\b", "--merge-operator"),
-    (r"open the database with its merge operator", "name it with --merge-operator"),
-)
 _LINE_INTERVAL_SECONDS = 10.0
 
 
@@ -183,16 +168,6 @@ def _print_table(title: str, rows: Iterable[tuple[str, Any]]) -> None:
         else:
             table.add_row(name, Text(str(value)))
     Console().print(table)
-
-
-def _told(error: BaseException) -> str:
-    """An error of the library in one line, with the remedy that the command line offers."""
-    # The user knows which command failed, so the name of the library's operation is left out.
-    what = str(error).removeprefix(f"{getattr(error, 'operation', None)}: ")
-    line = " ".join(f"{type(error).__name__}: {what}".split())
-    for text, remedy in _REMEDIES:
-        line = re.sub(text, remedy, line)
-    return line
 
 
 @contextlib.contextmanager

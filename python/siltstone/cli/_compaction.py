@@ -17,9 +17,9 @@ from siltstone.cli._common import (
     _example,
     _print_json,
     _progress,
-    _told,
     _until_stopped,
 )
+from siltstone.cli._remedies import _told
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 

@@ -17,9 +17,9 @@ from siltstone.cli._common import (
     _print_json,
     _print_table,
     _progress,
-    _told,
     _until_stopped,
 )
+from siltstone.cli._remedies import _in_our_words, _told
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -41,7 +41,7 @@ def verify(session: Place, as_json: bool) -> None:
         _print_json(report.to_dict())
     else:
         for problem in report.problems:
-            click.echo(f"Error: {' '.join(str(problem).split())}", err=True)
+            click.echo(f"Error: {_in_our_words(str(problem))}", err=True)
         more = report.problem_count - len(report.problems)
         if more:
             click.echo(f"Error: and {more} more problems", err=True)
@@ -52,7 +52,7 @@ def verify(session: Place, as_json: bool) -> None:
                 err=True,
             )
         for lost in report.lost_clones:
-            click.echo(f"Warning: {lost}", err=True)
+            click.echo(f"Warning: {_in_our_words(str(lost))}", err=True)
         lists = {"orphans": len(report.orphans), "lost_clones": len(report.lost_clones)}
         counts = {**report.to_dict(), **lists}
         del counts["problems"]
@@ -112,7 +112,7 @@ def gc(
             click.echo(f"{one.object}\t{one.bytes} bytes\t{one.age:.0f} s\t{one.why}")
         _print_table("gc", _gc_rows(report))
     if report.trouble is not None:
-        line = " ".join(report.trouble.split())
+        line = _in_our_words(report.trouble)
         raise click.ClickException(f"some deletes failed; the first error is: {line}")
 
 
@@ -176,7 +176,7 @@ def run_gc(
         line(url, "error", text=_told(error))
 
     def on_end(url: str, why: str) -> None:
-        ended[url] = " ".join(why.split())
+        ended[url] = _in_our_words(why)
         line(url, "end", text=ended[url])
 
     with _until_stopped():

@@ -17,6 +17,7 @@ from siltstone.cli._common import (
     _print_table,
     _progress,
 )
+from siltstone.cli._remedies import _in_our_words
 
 
 @click.command(
@@ -86,6 +87,6 @@ def _rows(report: siltstone.admin.StoreReport) -> Iterable[tuple[str, Any]]:
 def _complain(one: siltstone.admin.StoreProperty) -> None:
     """Prints a needed property that did not pass as an error, and another failure as a warning."""
     if one.needed and one.result != "passed":
-        click.echo(f"Error: {' '.join(str(one).split())}", err=True)
+        click.echo(f"Error: {_in_our_words(str(one))}", err=True)
     elif one.result == "failed":
-        click.echo(f"Warning: {' '.join(str(one).split())}", err=True)
+        click.echo(f"Warning: {_in_our_words(str(one))}", err=True)

@@ -10,6 +10,7 @@ import click
 
 import siltstone
 from siltstone.cli._common import Place, _as_json, _example, _print_json, _print_table
+from siltstone.cli._remedies import _in_our_words
 
 
 @click.command(
@@ -108,7 +109,7 @@ def _give_up(session: Place, table: str, yes: bool, take_over: bool, as_json: bo
 
 
 def _rows_of_table(report: siltstone.admin.GiveUpReport) -> Iterator[tuple[str, Any]]:
-    yield report.object, report.damage
+    yield report.object, _in_our_words(report.damage)
     yield "given up" if report.done else "would be given up", ", ".join(report.layers)
     yield "first key", report.first_key
     yield "last key", report.last_key
@@ -144,7 +145,7 @@ def _rows(report: siltstone.admin.RepairReport) -> Iterator[tuple[str, Any]]:
         yield "nothing to repair", "no damage prevents opening or compaction"
         return
     for one in report.damage:
-        yield one.object, one.what
+        yield one.object, _in_our_words(one.what)
     yield "done" if report.done else "would be done", _measures(report)
     yield "kept up to sequence number", report.seq_kept
     if report.seq_lost is not None:

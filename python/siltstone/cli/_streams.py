@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import click
 
 import siltstone
-from siltstone.cli._common import _told
+from siltstone.cli._remedies import _told
 
 CLOSED = 141
 """Exit status when the output was closed: that of a program which SIGPIPE ends, 128 + 13."""
