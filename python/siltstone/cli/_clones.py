@@ -5,7 +5,8 @@ from __future__ import annotations
 import click
 
 import siltstone
-from siltstone.cli._common import Place, _as_json, _decode, _example, _in_form, _print_json
+from siltstone.cli._common import Place, _as_json, _example, _print_json
+from siltstone.cli._text import _decode, _in_form
 
 
 @click.command(
@@ -61,6 +62,8 @@ def clone(
     given = [*((url, checkpoint) for url in parents), *parents_at]
     if not given:
         raise click.UsageError("Missing option '--parent' or '--parent-at'.")
+    if checkpoint is not None and not parents:
+        raise click.UsageError("--checkpoint belongs to --parent; --parent-at has its own")
     siltstone.clone(
         session.url,
         parent=given,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import contextlib
 import datetime as dt
 import json
@@ -94,37 +92,6 @@ def _pairs(
 
 def _as_json(command: _F) -> _F:
     return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)
-
-
-def _in_form(command: _F) -> _F:
-    """Adds `--hex` and `--base64`, which exclude each other; the command gets one as `form`."""
-
-    def chosen(context: click.Context, parameter: click.Parameter, is_given: bool) -> None:
-        before = context.params.setdefault("form", None)
-        if not is_given:
-            return
-        if before is not None:
-            raise click.UsageError("--hex and --base64 exclude each other: give one of them")
-        context.params["form"] = parameter.name
-
-    for name, kind in (("base64", "base64"), ("hex", "hexadecimal")):
-        text = f"Read and print keys and values in {kind}."
-        command = click.option(
-            f"--{name}", name, is_flag=True, expose_value=False, callback=chosen, help=text
-        )(command)
-    return command
-
-
-def _decode(text: str, form: str | None) -> bytes:
-    try:
-        if form == "hex":
-            return bytes.fromhex(text)
-        if form == "base64":
-            return base64.b64decode(text, validate=True)
-    except (ValueError, binascii.Error) as error:
-        kind = "hexadecimal" if form == "hex" else "base64"
-        raise click.BadParameter(f"{text!r} is not {kind}") from error
-    return text.encode("utf-8", "surrogateescape")
 
 
 def _print_json(value: Any) -> None:

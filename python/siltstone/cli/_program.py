@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import sys
 from collections.abc import Callable
@@ -11,6 +10,7 @@ from typing import Any, TypeVar
 import click
 
 import siltstone
+from siltstone.cli._changes import changes, consumers, forget_consumer
 from siltstone.cli._checkpoints import (
     create_checkpoint,
     delete_checkpoint,
@@ -21,15 +21,12 @@ from siltstone.cli._clones import clone, release_clone
 from siltstone.cli._common import (
     Span,
     _as_json,
-    _decode,
     _example,
-    _in_form,
     _pairs,
     _print_json,
     _print_table,
 )
 from siltstone.cli._compaction import _options, _options_as, compact, run_compactor
-from siltstone.cli._consumers import consumers, forget_consumer
 from siltstone.cli._export import export, import_, promote
 from siltstone.cli._ingest import ingest, ingest_status
 from siltstone.cli._lifecycle import destroy, history, restore, versions
@@ -37,6 +34,7 @@ from siltstone.cli._maintenance import gc, run_gc, verify
 from siltstone.cli._probe import probe
 from siltstone.cli._repair import repair
 from siltstone.cli._streams import errors_in_a_line, prepare_streams
+from siltstone.cli._text import _decode, _encode, _fields, _in_a_line, _in_form
 
 ABSENT = 3
 """Exit status when the requested key is absent."""
@@ -130,42 +128,6 @@ class Commands(click.Group):
 def _take_over(command: _F) -> _F:
     text = "Fence a writer that did not close cleanly."
     return click.option("--take-over", is_flag=True, help=text)(command)
-
-
-def _encode(data: bytes, form: str | None) -> str:
-    """Decodes UTF-8; bytes that are not UTF-8 become ``\\xNN``."""
-    if form == "hex":
-        return data.hex()
-    if form == "base64":
-        return base64.b64encode(data).decode("ascii")
-    return data.decode("utf-8", "backslashreplace")
-
-
-def _fields(form: str | None, **named: bytes | None) -> dict[str, str | None]:
-    """The fields of a JSON object. Bytes that are not UTF-8 are in hexadecimal digits, under a name
-    that says so: in a text, their escapes could not be told from the same characters."""
-    shown: dict[str, str | None] = {}
-    for name, data in named.items():
-        if data is None or form is not None:
-            shown[name] = None if data is None else _encode(data, form)
-            continue
-        try:
-            shown[name] = data.decode("utf-8")
-        except UnicodeDecodeError:
-            shown[f"{name}_hex"] = data.hex()
-    return shown
-
-
-_IN_A_LINE = {code: f"\\x{code:02x}" for code in (*range(32), 127)}
-_IN_A_LINE |= {ord("\\"): "\\\\", ord("\t"): "\\t", ord("\n"): "\\n", ord("\r"): "\\r"}
-
-
-def _in_a_line(data: bytes, form: str | None) -> str:
-    """As `_encode`; control characters, which break a line or steer a terminal, are escaped."""
-    if form is not None:
-        return _encode(data, form)
-    text = data.decode("utf-8", "surrogateescape").translate(_IN_A_LINE)
-    return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
 @click.group(
@@ -418,77 +380,6 @@ def scan(
 
 @main.command(
     epilog=_example(
-        "example.db changes --since oldest --limit 10",
-        "example.db changes --since c1-… --json",
-        "example.db changes --consumer index --since oldest --acknowledge",
-    )
-)
-@click.option(
-    "--since",
-    help="Start: a token, oldest, latest or snapshot. Default: the position of --consumer, else "
-    "latest.",
-)
-@click.option(
-    "--until", metavar="TOKEN", help="End at this token. Default: the last durable commit."
-)
-@click.option("--consumer", metavar="NAME", help="Retain unacknowledged changes under this name.")
-@click.option("--acknowledge", is_flag=True, help="Acknowledge the printed changes.")
-@click.option(
-    "--limit",
-    type=click.IntRange(min=1),
-    help="End after the commit that reaches this number of rows.",
-)
-@_in_form
-@_as_json
-@click.pass_obj
-def changes(
-    session: Session,
-    since: str | None,
-    until: str | None,
-    consumer: str | None,
-    acknowledge: bool,
-    limit: int | None,
-    form: str | None,
-    as_json: bool,
-) -> None:
-    """Print the change feed, in commit order.
-
-    A line has the sequence number, time, kind, key and value, separated by tabs. The last line has
-    a token; --since TOKEN continues there. Without --since and --consumer only the token of the
-    last durable commit is printed.
-    """
-    feed = siltstone.changes.begin(
-        session.url,
-        since=since,
-        until=until,
-        consumer=consumer,
-        store_options=session.store_options,
-    )
-    printed = 0
-    while limit is None or printed < limit:
-        rows = feed.rows(1000 if limit is None else min(1000, limit - printed))
-        if rows is None:
-            break
-        printed += len(rows)
-        for row in rows:
-            value = b"" if row.value is None else row.value
-            if as_json:
-                told = {"seq": row.seq, "time": row.time, "kind": row.kind}
-                has = {} if row.value is None else {"value": row.value}
-                _print_json({**told, **_fields(form, key=row.key, **has)})
-            else:
-                shown = [_in_a_line(row.key, form), _in_a_line(value, form)]
-                click.echo("\t".join([str(row.seq), row.time.isoformat(), row.kind, *shown]))
-    if acknowledge:
-        feed.acknowledge()
-    if as_json:
-        _print_json({"token": feed.token})
-    else:
-        click.echo(f"token\t{feed.token}")
-
-
-@main.command(
-    epilog=_example(
         "example.db stats",
         "example.db stats --json | jq .table_bytes",
         "example.db stats --option l0_compaction_threshold_ssts=4",
@@ -579,6 +470,7 @@ for _command in (
     promote,
     ingest,
     ingest_status,
+    changes,
     consumers,
     forget_consumer,
 ):
