@@ -9,7 +9,7 @@ import click
 
 import siltstone
 from siltstone.cli._common import Place, _as_json, _example, _print_json
-from siltstone.cli._text import _fields, _in_a_line, _in_form
+from siltstone.cli._text import _fields, _in_form, _print_line
 
 _WORDS = ("oldest", "latest", "snapshot")
 _PREFIX = "c1-"
@@ -53,9 +53,9 @@ def changes(
 ) -> None:
     """Print the change feed, in commit order.
 
-    A line has the sequence number, time, kind, key and value, separated by tabs. The last line has
-    a token; --since TOKEN continues there. Without --since and --consumer only the token of the
-    last durable commit is printed.
+    A line has the sequence number, time, kind, key and value, separated by tabs. Keys and values
+    are escaped as by `scan`. The last line has a token; --since TOKEN continues there. Without
+    --since and --consumer only the token of the last durable commit is printed.
 
     With --since snapshot the first line has the id of a new checkpoint, which has the state before
     the changes: read it with `clone --checkpoint` or `export --checkpoint`. It expires after a day,
@@ -118,8 +118,8 @@ def _print_row(row: siltstone.changes.Row, form: str | None, as_json: bool) -> N
         _print_json({**told, **_fields(form, key=row.key, **has)})
     else:
         value = b"" if row.value is None else row.value
-        shown = [_in_a_line(row.key, form), _in_a_line(value, form)]
-        click.echo("\t".join([str(row.seq), row.time.isoformat(), row.kind, *shown]))
+        before = f"{row.seq}\t{row.time.isoformat()}\t{row.kind}\t"
+        _print_line(form, row.key, value, before=before)
 
 
 @click.command(epilog=_example("example.db consumers", "example.db consumers --json"))

@@ -34,7 +34,7 @@ from siltstone.cli._maintenance import gc, run_gc, verify
 from siltstone.cli._probe import probe
 from siltstone.cli._repair import repair
 from siltstone.cli._streams import errors_in_a_line, prepare_streams
-from siltstone.cli._text import _decode, _encode, _fields, _in_a_line, _in_form
+from siltstone.cli._text import _decode, _encode, _fields, _in_form, _print_line
 
 ABSENT = 3
 """Exit status when the requested key is absent."""
@@ -247,7 +247,11 @@ def create(
         _print_json({"url": session.url, "database": made["database"]})
 
 
-@main.command(epilog=_example("example.db get colour", "example.db get --hex 00ff"))
+@main.command(
+    epilog=_example(
+        "example.db get colour", "example.db get --hex 00ff", "example.db get --raw colour"
+    )
+)
 @click.argument("key")
 @_in_form
 @_as_json
@@ -255,6 +259,7 @@ def create(
 def get(session: Session, key: str, form: str | None, as_json: bool) -> None:
     """Print the value of KEY.
 
+    Text is escaped as by `scan`. With --raw the bytes of the value are printed, without a line end.
     The command exits with status 3 if the key is absent.
     """
     with session.reader() as reader:
@@ -263,9 +268,9 @@ def get(session: Session, key: str, form: str | None, as_json: bool) -> None:
     if as_json:
         _print_json(_fields(form, key=name, value=value))
     elif value is not None:
-        click.echo(_encode(value, form))
+        click.echo(value if form == "raw" else _encode(value, form), nl=form != "raw")
     else:
-        click.echo(f"Error: the key {key!r} is absent", err=True)
+        click.echo(f"Error: the key '{_encode(name, form)}' is absent", err=True)
     if value is None:
         raise SystemExit(ABSENT)
 
@@ -295,7 +300,10 @@ def put(
     form: str | None,
     as_json: bool,
 ) -> None:
-    """Set KEY to VALUE, and wait until the write is durable."""
+    """Set KEY to VALUE, and wait until the write is durable.
+
+    KEY and VALUE are text with the escapes that `scan` prints. With --raw they have no escapes.
+    """
     name, data = _decode(key, form), _decode(value, form)
     with session.writer(take_over=take_over, create=create) as db:
         commit = db.put(name, data, ttl=ttl)
@@ -357,9 +365,11 @@ def scan(
 ) -> None:
     """Print keys and values, one row per line.
 
-    A line has the key, a tab and the value. Tabs, line ends, backslashes and other control
-    characters in text are escaped as in Python. With --json each line is one JSON object; bytes
-    that are not UTF-8 are hexadecimal digits in "key_hex" or "value_hex".
+    A line has the key, a tab and the value. In text, a backslash is printed as \\\\, a tab as \\t,
+    line ends as \\n and \\r, and other control characters, and bytes that are not UTF-8, as \\xNN
+    for each byte. All commands read these escapes. With --json each line is one JSON object, whose
+    text has the escapes of JSON; bytes that are not UTF-8 are hexadecimal digits in "key_hex" or
+    "value_hex".
     """
 
     def bound(text: str | None) -> bytes | None:
@@ -375,7 +385,7 @@ def scan(
             if as_json:
                 _print_json(_fields(form, key=key, value=value))
             else:
-                click.echo(f"{_in_a_line(key, form)}\t{_in_a_line(value, form)}")
+                _print_line(form, key, value)
 
 
 @main.command(

@@ -11,6 +11,7 @@ import click
 import siltstone
 from siltstone.cli._common import Place, _as_json, _example, _print_json, _print_table
 from siltstone.cli._remedies import _in_our_words
+from siltstone.cli._text import _encode
 
 
 @click.command(
@@ -111,8 +112,8 @@ def _give_up(session: Place, table: str, yes: bool, take_over: bool, as_json: bo
 def _rows_of_table(report: siltstone.admin.GiveUpReport) -> Iterator[tuple[str, Any]]:
     yield report.object, _in_our_words(report.damage)
     yield "given up" if report.done else "would be given up", ", ".join(report.layers)
-    yield "first key", report.first_key
-    yield "last key", report.last_key
+    yield "first key", _encode(report.first_key, None)
+    yield "last key", _encode(report.last_key, None)
     yield "rows lost", report.rows_lost
     yield "rows of older tables given up too, at most", report.rows_hidden
     if report.checkpoints_dropped:
