@@ -43,13 +43,16 @@ def retry(
     :param isolation: as for `Database.transaction`.
     :raises Conflict: if the last attempt conflicts too.
     :raises Invalid: if `attempts` is below 1.
-    :raises TypeError: if the function is asynchronous.
+    :raises TypeError: if the function or the database is asynchronous.
     """
     for pause in pauses(attempts):
         if pause:
             time.sleep(pause)
         try:
-            with db.transaction(isolation) as transaction:
+            opening = db.transaction(isolation)
+            if not hasattr(opening, "__enter__"):
+                raise TypeError("the database is of siltstone.aio: use siltstone.aio.retry with it")
+            with opening as transaction:
                 made = function(transaction)
                 if isinstance(made, Coroutine):
                     made.close()

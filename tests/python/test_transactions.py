@@ -548,3 +548,21 @@ def test_retry_takes_no_asynchronous_function(memory_url: str) -> None:
 
     with siltstone.open(memory_url) as db, pytest.raises(TypeError, match=r"siltstone\.aio\.retry"):
         siltstone.retry(db, work)
+
+
+def test_asyncio_retry_takes_only_what_is_asynchronous(memory_url: str) -> None:
+    async def work(transaction: siltstone.aio.Transaction) -> None:
+        await transaction.put(b"k", b"v")
+
+    async def refused() -> None:
+        async with aio.open(memory_url) as db:
+            with pytest.raises(TypeError, match=r"not asynchronous: define it with `async def`"):
+                await aio.retry(db, lambda _: 1)
+            with pytest.raises(TypeError, match=r"of siltstone\.aio: use siltstone\.aio\.retry"):
+                siltstone.retry(db, lambda _: 1)
+            assert await aio.retry(db, lambda transaction: work(transaction)) is None
+            assert await db.get(b"k") == b"v"
+
+    run(refused())
+    with siltstone.open(memory_url) as db, pytest.raises(TypeError, match=r"use siltstone\.retry"):
+        run(aio.retry(db, work))

@@ -30,13 +30,23 @@ async def retry(
     :param isolation: as for `siltstone.Database.transaction`.
     :raises Conflict: if the last attempt conflicts too.
     :raises Invalid: if `attempts` is below 1.
+    :raises TypeError: if the function or the database is not asynchronous.
     """
     for pause in pauses(attempts):
         if pause:
             await asyncio.sleep(pause)
         try:
-            async with db.transaction(isolation) as transaction:
-                return await function(transaction)
+            opening = db.transaction(isolation)
+            if not hasattr(opening, "__aenter__"):
+                raise TypeError("the database is not of siltstone.aio: use siltstone.retry with it")
+            async with opening as transaction:
+                made = function(transaction)
+                if not isinstance(made, Awaitable):
+                    raise TypeError(
+                        "the function is not asynchronous: define it with `async def`, or use "
+                        "siltstone.retry with a database of siltstone.open"
+                    )
+                return await made
         except Conflict as conflict:
             last = conflict
     last.add_note(f"overtaken in each of {attempts} attempts")
