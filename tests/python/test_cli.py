@@ -374,6 +374,14 @@ entry.load()(["--version"])
     assert siltstone.__version__ in out
 
 
+@pytest.mark.parametrize("module", ["siltstone", "siltstone.cli"])
+def test_the_package_runs_as_a_module(url: str, module: str) -> None:
+    program = [sys.executable, "-m", module, "--path", url]
+    assert subprocess.run([*program, "put", "--create", "a", "1"], check=False).returncode == 0
+    done = subprocess.run([*program, "get", "a"], capture_output=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"1\n", b"")
+
+
 def test_gc_tells_what_it_deletes(run, url: str) -> None:
     with siltstone.open(url, options={"embedded_gc": False, "l0_sst_size_bytes": 1024}) as db:
         for n in range(50):
