@@ -7,6 +7,7 @@ import shlex
 import shutil
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 
@@ -119,6 +120,27 @@ def test_files_out_of_order_name_the_options(fails, url: str, tmp_path: Path) ->
     works(url, "ingest", "--duplicates", "last", str(equal))
     assert "without --allow-ingest-behind" in fails(url, "ingest", "--behind", str(unsorted))
     assert "`siltstone ingest --list`" in fails(url, "ingest", "--withdraw", "unknown")
+
+
+def test_a_table_takes_only_its_rows(url: str, tmp_path: Path) -> None:
+    columns = pa.schema([("country", pa.string()), ("day", pa.int32()), ("rows", pa.int64())])
+    siltstone.table.create(url, columns, key=["country", "day"]).close()
+    with siltstone.open(url) as db:
+        db.table.put([{"country": "DE", "day": 1, "rows": 5}])
+    pairs = tmp_path / "pairs.csv"
+    pairs.write_text("key,value\na,1\n")
+    key, value = works(url, "scan").removesuffix("\n").split("\t")
+    commands = ["put", "a", "1"], ["put", key, "1"], ["put", key, ""], ["ingest", str(pairs)]
+    for command in commands:
+        done = CliRunner().invoke(main, ["--path", url, *command])
+        assert done.exit_code == 1
+        assert "the database is a table" in done.stderr
+        assert "in Python, or with Spark" in done.stderr
+    works(url, "delete", key)
+    works(url, "put", key, value)
+    with siltstone.open_reader(url) as reader:
+        (row,) = pa.table(reader.table.scan()).to_pylist()
+        assert row == {"country": "DE", "day": 1, "rows": 5}
 
 
 def test_a_new_consumer_names_its_start(fails, url: str) -> None:

@@ -179,6 +179,21 @@ def _check_nulls(path: Path, name: str, column: Any, before: int) -> None:
         raise siltstone.Invalid(text)
 
 
+def _job(session: Place, behind: bool) -> siltstone.ingest.Job:
+    """Begins a job.
+
+    :raises Invalid: if the database is a table.
+    """
+    options = session.store_options
+    if siltstone.admin.manifest(session.url, store_options=options)["schema"] is not None:
+        text = "the database is a table, and the command ingests only keys and values of bytes"
+        remedy = "load rows with `db.table.load` in Python, or with Spark"
+        raise siltstone.Invalid(f"{text}: {remedy}")
+    return siltstone.ingest.Job(
+        session.url, lifetime=_DAY_SECONDS, behind=behind, store_options=options
+    )
+
+
 def _list(session: Place, as_json: bool) -> None:
     """Prints the jobs that have staged data."""
     jobs = siltstone.ingest.jobs(session.url, store_options=session.store_options)
@@ -294,8 +309,8 @@ def ingest(
     All rows become visible in one atomic commit. pyarrow reads the files (`pip install pyarrow`).
     The command sorts the rows, builds tables, and submits them as an ingest job. An open writer
     adopts the job, usually within ten seconds. If no writer is open, the command opens one for the
-    time of the commit. A submitted job remains submitted after the timeout: `ingest-status` prints
-    its state.
+    time of the commit. A table takes its rows from Python or Spark, not from this command. A
+    submitted job remains submitted after the timeout: `ingest-status` prints its state.
     """
     if lists or withdraw is not None:
         if files or (lists and withdraw is not None):
@@ -308,9 +323,7 @@ def ingest(
         text = "pyarrow reads the files, and is not installed: pip install pyarrow"
         raise click.ClickException(text)
     options = session.store_options
-    job = siltstone.ingest.Job(
-        session.url, lifetime=_DAY_SECONDS, behind=behind, store_options=options
-    )
+    job = _job(session, behind)
     for path in files:
         if form is None:
             _format_of(path)

@@ -302,14 +302,35 @@ def put(
 ) -> None:
     """Set KEY to VALUE, and wait until the write is durable.
 
-    KEY and VALUE are text with the escapes that `scan` prints. With --raw they have no escapes.
+    KEY and VALUE are text with the escapes that `scan` prints. With --raw they have no escapes. A
+    table accepts only the bytes of its rows, as `scan` prints them: Python and Spark write rows.
     """
     name, data = _decode(key, form), _decode(value, form)
     with session.writer(take_over=take_over, create=create) as db:
+        _check_row(db, name, data)
         commit = db.put(name, data, ttl=ttl)
         commit.wait()
     if as_json:
         _print_json({**_fields(form, key=name), "seq": commit.seq})
+
+
+def _check_row(db: siltstone.Database, key: bytes, value: bytes) -> None:
+    """Checks that a key and a value are a row of the table, if the database has columns.
+
+    :raises Invalid: if they are not.
+    """
+    try:
+        columns = db.table.schema
+    except siltstone.Invalid:
+        return  # a database without columns
+    try:
+        columns.row(key, value)
+    except siltstone.Error as error:
+        text = (
+            "the database is a table, and the key and value are not the bytes of one of its rows:"
+            " write rows with `db.table.put` in Python, or with Spark"
+        )
+        raise siltstone.Invalid(text) from error
 
 
 @main.command(epilog=_example("example.db delete colour", "example.db delete layer/ --end layer0"))
