@@ -67,6 +67,9 @@ const MYSQL_TABLES: [&str; 2] = [
      (namespace, destination), UNIQUE (namespace, source)) ENGINE = InnoDB ROW_FORMAT = DYNAMIC",
 ];
 
+/// The option of SQLite's driver that creates a missing file.
+const CREATES: &str = "mode=rwc";
+
 const INCOMPLETE: i64 = 0;
 const COMPLETE: i64 = 1;
 const REVOKED: i64 = 2;
@@ -150,7 +153,7 @@ impl SqlRecords {
 /// created unless the URL has options of its own.
 fn sqlite_url(url: &str) -> Result<String> {
     let path = url.strip_prefix("sqlite://").unwrap_or(url);
-    let (path, options) = path.split_once('?').unwrap_or((path, "mode=rwc"));
+    let (path, options) = path.split_once('?').unwrap_or((path, CREATES));
     let absolute = std::path::absolute(path).map_err(|error| {
         Error::invalid("store option `transactional_store` names no file").caused_by(error)
     })?;
@@ -241,6 +244,28 @@ impl SqlShared {
             Dialect::Sqlite => self.error(ErrorKind::Invalid, message, answer),
             _ => self.error(ErrorKind::Unavailable, message, answer).not_repeated(),
         })
+    }
+
+    /// Checks that SQLite can open its file, before the first question about an existing database:
+    /// its driver creates a missing file, as a mistyped path names one.
+    async fn check_file(&self) -> Result<()> {
+        let Some(start) = self.url.strip_suffix(CREATES) else { return Ok(()) };
+        if self.dialect != Dialect::Sqlite || self.pool.get().is_some() {
+            return Ok(());
+        }
+        install_default_drivers();
+        match AnyConnection::connect(&format!("{start}mode=rw")).await {
+            Ok(connection) => drop(connection.close().await),
+            Err(error) if !self.is_answered(&error) => {
+                let message = "the file of the transactional store does not exist, or cannot be \
+                               opened: give the path of the file that the database was created \
+                               with, or restore that file from its backup";
+                return Err(self.error(ErrorKind::Invalid, message, self.cleaned(&error)));
+            }
+            // The first query gives the reason.
+            Err(_) => {}
+        }
+        Ok(())
     }
 
     /// Whether a server has answered with the error. SQLite has no server; its code 14 is a file
@@ -466,6 +491,7 @@ impl RecordStore for SqlRecords {
 
     fn location_of(&self, namespace: u128) -> BoxFuture<'_, Result<Option<String>>> {
         self.run(move |shared| async move {
+            shared.check_file().await?;
             let select = "SELECT location FROM siltstone_namespaces WHERE namespace = $1";
             shared.text(shared.query(select).bind(hex(namespace))).await
         })
@@ -563,6 +589,21 @@ mod tests {
         let text = unnumbered("a = $1 AND b IN ($2, $10) AND c = $11");
         assert_eq!(text, "a = ? AND b IN (?, ?) AND c = ?");
         assert_eq!(unnumbered("SELECT 1"), "SELECT 1");
+    }
+
+    #[test]
+    fn a_question_about_a_database_creates_no_file() {
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let url = format!("sqlite://{}/records", folder.path().display());
+        let records = || SqlRecords::new(&url, tokio_effects(runtime.handle().clone())).unwrap();
+        let error = runtime.block_on(records().location_of(7)).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid);
+        assert!(error.to_string().contains("does not exist"), "{error}");
+        assert!(!folder.path().join("records").exists());
+        assert_eq!(runtime.block_on(records().bind("file:///db", 7)).unwrap(), 7);
+        let found = runtime.block_on(records().location_of(7)).unwrap();
+        assert_eq!(found.as_deref(), Some("file:///db"));
     }
 
     #[test]
