@@ -23,7 +23,11 @@ def fitted(schema: TableSchema, rows: Any) -> Any:
     is lost. Other rows are returned unchanged.
 
     :raises Invalid: if a value of a column is not one of the column's type.
+    :raises TypeError: for a LazyFrame of polars.
     """
+    polars = sys.modules.get("polars")
+    if polars is not None and isinstance(rows, polars.LazyFrame):
+        raise TypeError("a LazyFrame has no rows before it is collected: pass frame.collect()")
     pandas = sys.modules.get("pandas")
     if pandas is None or not isinstance(rows, pandas.DataFrame):
         return rows

@@ -180,9 +180,15 @@ def _names(columns: Sequence[str] | None) -> list[str] | None:
 
 
 def _encoded(schema: TableSchema, data: Any) -> TableStream | Iterator[TableStream]:
-    """Encodes rows for a load as they are read. Dicts of an iterable are encoded in batches."""
+    """Encodes rows for a load as they are read. Dicts of an iterable are encoded in batches.
+
+    :raises TypeError: for a dict, and for a LazyFrame of polars.
+    """
+    data = fitted(schema, data)
+    if isinstance(data, Mapping):
+        raise TypeError("data is an iterable of dicts, or Arrow data, not one dict: [{…}]")
     if hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__"):
-        return schema.encode_stream(fitted(schema, data))
+        return schema.encode_stream(data)
     return _encoded_each(schema, data)
 
 

@@ -63,7 +63,7 @@ def test_get_tells_a_byte_from_its_escape(run, url: str) -> None:
     assert (run("get", "byte"), run("get", "text")) == ("\\xff\n", "\\\\xff\n")
 
 
-@pytest.mark.parametrize("text", ["C:\\dir", "\\", "\\x0g", "\\u00e9", '{"a": "\\""}', "\\\n"])
+@pytest.mark.parametrize("text", ["a\\dir", "\\", "\\x0g", "\\u00e9", '{"a": "\\""}', "\\\n"])
 def test_another_escape_is_refused(url: str, text: str) -> None:
     siltstone.open(url).close()
     for command in (["put", "key", text], ["get", text], ["scan", "--prefix", text]):

@@ -287,6 +287,42 @@ def test_polars_gets_the_columns_it_asks_for(db) -> None:
     assert found.to_list() == [b"1", None]
 
 
+LAZY = pl.LazyFrame({"k": [1], "key": [b"a"], "value": [b"1"]})
+
+
+def test_a_lazy_frame_of_bytes_is_to_be_collected(db) -> None:
+    for call in (
+        lambda: db.load(LAZY),
+        lambda: db.load([LAZY]),
+        lambda: db.get_many(LAZY),
+        lambda: db.put_many(LAZY, LAZY),
+    ):
+        with pytest.raises(TypeError, match=r"LazyFrame.*pass frame\.collect\(\)"):
+            call()
+    assert list(db) == []
+    db.load(LAZY.collect())
+    assert db[b"a"] == b"1"
+
+
+def test_a_lazy_frame_of_a_table_is_to_be_collected(visits) -> None:
+    for method in ("put", "load", "delete", "get_many"):
+        with pytest.raises(TypeError, match=r"LazyFrame.*pass frame\.collect\(\)"):
+            getattr(visits, method)(LAZY.select("k"))
+        getattr(visits, method)(LAZY.select("k").collect())
+    with pytest.raises(TypeError, match=r"not one dict: \[\{…\}\]"):
+        visits.load({"k": [1]})
+
+
+@pytest.mark.parametrize("library", [pl.DataFrame, pa.table, pd.DataFrame])
+def test_a_frame_is_not_a_column_of_keys(db, library) -> None:
+    frame = library({"key": [b"a"], "value": [b"1"]})
+    for call in (lambda: db.get_many(frame), lambda: db.put_many(frame, frame)):
+        with pytest.raises(TypeError, match=r"keys: .*pass one of them, as in frame\[\"key\"\]"):
+            call()
+    db.put_many(frame["key"], frame["value"])
+    assert db[b"a"] == b"1"
+
+
 def test_dictionaries_are_taken_everywhere(db) -> None:
     keys = pa.array(["a", "b", "a"]).dictionary_encode()
     values = pa.array([b"x", b"y", b"x"]).dictionary_encode()

@@ -123,7 +123,8 @@ def pair(keys: list[bytes]) -> pa.Table:
         (7, {}, TypeError, "not int"),
         ([7], {}, TypeError, "not int"),
         ([(b"a", b"b")], {}, TypeError, "not tuple"),
-        ({b"a": b"b"}, {}, TypeError, "put_many"),
+        ({b"a": b"b"}, {}, TypeError, "not dict; put_many"),
+        ({"key": [b"a"], "value": [b"b"]}, {}, TypeError, r"pyarrow\.table makes Arrow data"),
     ],
 )
 def test_refused_rows(memory_url: str, data, named, kind, text: str) -> None:

@@ -130,6 +130,10 @@ pub(crate) fn check_type(data_type: &DataType, name: &str) -> PyResult<()> {
         | DataType::Utf8
         | DataType::LargeUtf8
         | DataType::Utf8View => Ok(()),
+        DataType::Struct(_) => Err(PyTypeError::new_err(format!(
+            "{name}: expected one column of binary or text, not a table of columns: pass one of \
+             them, as in frame[\"key\"]"
+        ))),
         other => Err(PyTypeError::new_err(format!(
             "{name}: an Arrow column of keys or values holds binary or text, not {other}: cast it"
         ))),

@@ -24,12 +24,22 @@ pub(crate) fn is_arrow_column(object: &Bound<'_, PyAny>) -> PyResult<bool> {
 }
 
 /// Whether the object supports the Arrow PyCapsule interface.
+///
+/// # Errors
+/// TypeError for a LazyFrame of polars, which has a method to get its rows.
 pub(crate) fn is_arrow(object: &Bound<'_, PyAny>) -> PyResult<bool> {
     // Looking up a missing attribute costs an exception; a list has neither attribute.
     if object.is_exact_instance_of::<PyList>() {
         return Ok(false);
     }
-    Ok(has_capsule(object)? || is_column_of_pandas(object))
+    if has_capsule(object)? || is_column_of_pandas(object) {
+        return Ok(true);
+    }
+    if is_of_polars(object) && object.hasattr("collect")? {
+        let text = "a LazyFrame has no rows before it is collected: pass frame.collect()";
+        return Err(PyTypeError::new_err(text));
+    }
+    Ok(false)
 }
 
 fn has_capsule(object: &Bound<'_, PyAny>) -> PyResult<bool> {
@@ -84,7 +94,11 @@ pub(crate) fn chunks_of(object: &Bound<'_, PyAny>) -> PyResult<Vec<ArrayRef>> {
         let array = object.py().import("pyarrow")?.call_method("array", (object,), Some(&given))?;
         return chunks_of(&array);
     }
-    if is_of_polars(object) && object.getattr("dtype")?.str()?.to_cow()? == "Null" {
+    // A DataFrame has no dtype.
+    if is_of_polars(object)
+        && let Some(dtype) = object.getattr_opt("dtype")?
+        && dtype.str()?.to_cow()? == "Null"
+    {
         return Ok(vec![
             as_bytes(&(Arc::new(NullArray::new(object.len()?)) as ArrayRef))
                 .map_err(|error| error::exception(object.py(), &error))?,

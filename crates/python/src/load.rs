@@ -180,8 +180,9 @@ impl<'py> IncomingRows<'py> {
         if is_arrow(data)? {
             return Ok(IncomingRows::Stream(reader(data)?));
         }
-        if !data.hasattr(intern!(data.py(), "__iter__"))?
-            && !data.hasattr(intern!(data.py(), "__getitem__"))?
+        if data.is_instance_of::<PyDict>()
+            || !(data.hasattr(intern!(data.py(), "__iter__"))?
+                || data.hasattr(intern!(data.py(), "__getitem__"))?)
         {
             return Err(not_rows(data));
         }
@@ -259,7 +260,7 @@ fn not_rows(data: &Bound<'_, PyAny>) -> PyErr {
     PyTypeError::new_err(format!(
         "data: expected Arrow data with the columns key and value, or an iterable of such data or \
          of pairs of Arrow arrays, not {name}; put_many writes keys and values of Python, such as \
-         those of a dict"
+         those of a dict, and pyarrow.table makes Arrow data of a dict of columns"
     ))
 }
 
