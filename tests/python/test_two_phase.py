@@ -198,6 +198,17 @@ def test_a_backup_of_objects_and_records_is_restored(tmp_path: Path) -> None:
     assert restore("new", "old-records") == {b"a": b"1", b"b": b"2", b"c": b"3"}
 
 
+def test_a_mistyped_file_of_records_is_not_created(tmp_path: Path) -> None:
+    url, mistyped = str(tmp_path / "db"), tmp_path / "rekords"
+    options = {"transactional_store": f"sqlite://{tmp_path}/records"}
+    with siltstone.open(url, store_options=options) as db:
+        db[b"a"] = b"1"
+    for call in (siltstone.open, siltstone.open_reader, siltstone.admin.manifest):
+        with pytest.raises(siltstone.Invalid, match="does not exist"):
+            call(url, store_options={"transactional_store": f"sqlite://{mistyped}"})
+        assert not mistyped.exists()
+
+
 def test_reading_an_empty_place_creates_nothing(tmp_path: Path, records: str) -> None:
     with pytest.raises(siltstone.NotFound):
         siltstone.open_reader(str(tmp_path / "db"), store_options={"transactional_store": records})
