@@ -74,7 +74,8 @@ def test_verify_names_clones_that_are_not_at_their_places(url: str, tmp_path: Pa
     done = CliRunner().invoke(main, ["--path", url, "verify"])
     assert done.exit_code == 0
     for lost in places.values():
-        assert f"Warning: {lost}" in done.stderr
+        assert f"Warning: the clone {lost.clone} is not at {lost.place}: " in done.stderr
+        assert f"`siltstone --path URL release-clone {lost.pin}`" in done.stderr
         assert [str(pin.id) for pin in admin.release_clone(url, lost.pin)] == [lost.pin]
     assert admin.verify(url).lost_clones == ()
     # The folder of both was moved.

@@ -504,7 +504,7 @@ def test_files_come_behind_from_the_command_line(tmp_path) -> None:
     siltstone.open(other).close()
     refused = main(cli.main, ["--path", other, "ingest", "--behind", str(rows)])
     assert refused.exit_code != 0
-    assert "allow_ingest_behind" in refused.output
+    assert "--allow-ingest-behind" in refused.output
 
 
 async def opened_by_asyncio(url: str) -> None:
