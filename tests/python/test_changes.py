@@ -316,3 +316,63 @@ def test_expired_consumers_make_room(tmp_path: Path) -> None:
         db.put(b"a", b"2").wait()
         assert rows([feed.read()]) == [("put", b"a", b"2")]
         assert [one.name for one in changes.consumers(url)] == ["new"]
+
+
+NO_LOG = {"writes": {"wal_enabled": False}}
+
+
+@pytest.mark.parametrize("start", ["snapshot", "latest"])
+def test_a_feed_of_an_empty_database_misses_no_rows_that_were_not_logged(
+    url: str, start: str
+) -> None:
+    """Before the fix, the position of an empty database counted as none: the feed began at the
+    first record of the log, and skipped rows in silence."""
+    with siltstone.open(url, options=NO_LOG) as db:
+        feed = db.changes(consumer="index", since=start)
+        token = feed.token
+        db[b"a"] = b"1"
+        db.flush()
+        with pytest.raises(siltstone.Expired, match="without a WAL"):
+            feed.rows()
+    with siltstone.open(url) as db:
+        db[b"c"] = b"3"
+        db.flush()
+        for how in ({"consumer": "index"}, {"since": token}):
+            with pytest.raises(siltstone.Expired, match="without a WAL"):
+                db.changes(**how).rows()
+        assert [row.key for row in db.changes(since="oldest").rows()] == [b"c"]
+
+
+def test_a_token_at_the_oldest_change_stays_there(url: str) -> None:
+    """A feed that has read nothing yet has the position before the first record that it finds, also
+    if the log of earlier rows was collected."""
+    with siltstone.open(url) as db:
+        for key in (b"a", b"b"):
+            db[key] = b"1"
+            db.flush(memtable=True)
+    siltstone.admin.gc(url, min_age=0)
+    for consumer in (None, "index"):
+        at_end = siltstone.changes(url, since="oldest", consumer=consumer)
+        first = at_end.rows()
+        token = siltstone.changes(url, since="oldest").token
+        assert siltstone.changes(url, since=token).rows() == first
+        if consumer:
+            assert siltstone.changes(url, consumer=consumer).rows() == first
+    with siltstone.open(url) as db:
+        db[b"c"] = b"1"
+        db.flush()
+        rows = siltstone.changes(url, since=token).rows()
+        assert [row.key for row in rows][-1] == b"c"
+        assert siltstone.changes(url, consumer="index").rows() == rows
+
+
+def test_a_before_image_of_rows_that_were_not_logged_is_expired(url: str) -> None:
+    """Before the fix, the image of the row was null."""
+    with siltstone.open(url, options=NO_LOG) as db:
+        checkpoint = db.checkpoint()
+        db[b"k"] = b"old"
+    with siltstone.open(url) as db:
+        db[b"k"] = b"new"
+        db.flush()
+        with pytest.raises(siltstone.Expired, match="without a WAL"):
+            db.changes(since=checkpoint, before=True).rows_with_before()

@@ -56,10 +56,10 @@ def test_put_get_delete_scan(run) -> None:
 
 @pytest.mark.parametrize("command", ["scan", "get 61", "put 61 62", "delete 61"])
 def test_keys_are_read_in_one_form(run, command: str) -> None:
-    for forms in (["--hex", "--base64"], ["--base64", "--hex"], ["--raw", "--hex"]):
+    for forms in (["--hex", "--base64"], ["--base64", "--hex"], ["--escaped", "--hex"]):
         status, out, err = run(*command.split(), *forms)
         assert (status, out) == (2, "")
-        assert "--hex, --base64 and --raw exclude each other" in err
+        assert "--hex, --base64 and --escaped exclude each other" in err
 
 
 def test_delete_takes_a_range(run) -> None:

@@ -40,7 +40,7 @@ def run(url: str):
     return call
 
 
-@pytest.mark.parametrize("form", [[], ["--hex"], ["--base64"]])
+@pytest.mark.parametrize("form", [["--escaped"], ["--hex"], ["--base64"]])
 def test_printed_keys_and_values_are_read_back(run, url: str, form: list[str]) -> None:
     with siltstone.open(url) as db:
         for data in DATA:
@@ -60,32 +60,29 @@ def test_printed_keys_and_values_are_read_back(run, url: str, form: list[str]) -
 def test_get_tells_a_byte_from_its_escape(run, url: str) -> None:
     with siltstone.open(url) as db:
         db[b"byte"], db[b"text"] = b"\xff", b"\\xff"
-    assert (run("get", "byte"), run("get", "text")) == ("\\xff\n", "\\\\xff\n")
+    printed = [run("get", "--escaped", key) for key in ("byte", "text")]
+    assert printed == ["\\xff\n", "\\\\xff\n"]
 
 
 @pytest.mark.parametrize("text", ["a\\dir", "\\", "\\x0g", "\\u00e9", '{"a": "\\""}', "\\\n"])
 def test_another_escape_is_refused(url: str, text: str) -> None:
     siltstone.open(url).close()
     for command in (["put", "key", text], ["get", text], ["scan", "--prefix", text]):
-        done = CliRunner().invoke(main, ["--path", url, *command])
+        done = CliRunner().invoke(main, ["--path", url, *command, "--escaped"])
         assert (done.exit_code, done.stdout) == (2, "")
-        assert "give --raw to take text as it is" in done.stderr
-    done = CliRunner().invoke(main, ["--path", url, "put", "--raw", "key", text])
+        assert "without --escaped, text is taken as it is" in done.stderr
+    done = CliRunner().invoke(main, ["--path", url, "put", "key", text])
     assert done.exit_code == 0
     with siltstone.open_reader(url) as reader:
         assert reader.get(b"key") == text.encode()
 
 
-def test_raw_bytes_are_neither_read_nor_printed_with_escapes(run, url: str) -> None:
-    run("put", "--raw", "a\\tb", "c\\n\udcff")
+def test_text_is_taken_and_printed_as_it_is(run, url: str) -> None:
+    run("put", "a\\tb", "c\\n\udcff\nd")
     with siltstone.open_reader(url) as reader:
-        assert dict(reader.scan()) == {b"a\\tb": b"c\\n\xff"}
-    program = [sys.executable, "-m", "siltstone.cli", "--path", url]
-    got = subprocess.run([*program, "get", "--raw", "a\\tb"], capture_output=True, check=True)
-    assert got.stdout == b"c\\n\xff"
-    scanned = subprocess.run([*program, "scan", "--raw"], capture_output=True, check=True)
-    assert scanned.stdout == b"a\\tb\tc\\n\xff\n"
-    assert run("get", "--raw", "--json", "a\\tb") == '{"key": "a\\\\tb", "value_hex": "635c6eff"}\n'
+        assert dict(reader.scan()) == {b"a\\tb": b"c\\n\xff\nd"}
+    assert run("get", "a\\tb") == "c\\n\\xff\nd\n"
+    assert run("get", "--json", "a\\tb") == '{"key": "a\\\\tb", "value_hex": "635c6eff0a64"}\n'
 
 
 @pytest.mark.parametrize(
@@ -110,7 +107,7 @@ def test_every_encoding_prints_every_text(run, url: str, environment: dict[str, 
 
     key, value = shown("scan").removesuffix("\n").split("\t")
     assert key.endswith("\\xe2\\x82\\xac\\xff\\\\")
-    assert value == shown("get", key).removesuffix("\n")
-    assert run("get", "--", key) == "ß€\n"
+    assert value == shown("get", "--escaped", key).removesuffix("\n")
+    assert run("get", "--escaped", "--", key) == "ß€\n"
     assert value in ("ß\\xe2\\x82\\xac", "\\xc3\\x9f\\xe2\\x82\\xac")
     assert shown("changes", "--since", "oldest").split("\t")[3:5] == [key, f"{value}\ntoken"]

@@ -100,7 +100,7 @@ def test_a_scan_says_that_the_folder_is_gone(url: str, at_checkpoint: bool) -> N
     with siltstone.open_reader(url, checkpoint=checkpoint, options=options) as reader:
         scan = reader.scan(b"04000")
         shutil.rmtree(url)
-        with pytest.raises(siltstone.NotFound, match="no database|removed"):
+        with pytest.raises(siltstone.NotFound, match=r"no database|removed"):
             list(scan)
 
 

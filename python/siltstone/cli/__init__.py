@@ -1,8 +1,8 @@
 """The command line: ``siltstone --path URL COMMAND``.
 
-Keys and values are UTF-8 text, or hexadecimal with ``--hex``, or base64 with ``--base64``. In text,
-a backslash is written twice, and ``\\xNN`` is a byte; ``--raw`` reads and prints text without
-escapes. Every command has ``--json``.
+Keys and values are UTF-8 text, or hexadecimal with ``--hex``, or base64 with ``--base64``. With
+``--escaped``, text has the escapes that `scan` prints, such as ``\\xNN`` for a byte. Every command
+has ``--json``.
 
 An error is one line on standard error. The exit status is 0 after success, 1 after an error, 2
 after a wrong call, 3 when the requested key is absent, and 141 when the output is closed early.

@@ -34,7 +34,7 @@ from siltstone.cli._maintenance import gc, run_gc, verify
 from siltstone.cli._probe import probe
 from siltstone.cli._repair import repair
 from siltstone.cli._streams import errors_in_a_line, prepare_streams
-from siltstone.cli._text import _decode, _encode, _fields, _in_form, _print_line
+from siltstone.cli._text import _decode, _encode, _fields, _in_form, _plain, _print_line
 
 ABSENT = 3
 """Exit status when the requested key is absent."""
@@ -249,7 +249,7 @@ def create(
 
 @main.command(
     epilog=_example(
-        "example.db get colour", "example.db get --hex 00ff", "example.db get --raw colour"
+        "example.db get colour", "example.db get --hex 00ff", "example.db get --escaped colour"
     )
 )
 @click.argument("key")
@@ -259,8 +259,8 @@ def create(
 def get(session: Session, key: str, form: str | None, as_json: bool) -> None:
     """Print the value of KEY.
 
-    Text is escaped as by `scan`. With --raw the bytes of the value are printed, without a line end.
-    The command exits with status 3 if the key is absent.
+    Bytes that are not UTF-8 are printed as \\xNN; with --escaped, backslashes and control
+    characters are escaped too, as by `scan`. The command exits with status 3 if the key is absent.
     """
     with session.reader() as reader:
         name = _decode(key, form)
@@ -268,7 +268,7 @@ def get(session: Session, key: str, form: str | None, as_json: bool) -> None:
     if as_json:
         _print_json(_fields(form, key=name, value=value))
     elif value is not None:
-        click.echo(value if form == "raw" else _encode(value, form), nl=form != "raw")
+        click.echo(_plain(value, form))
     else:
         click.echo(f"Error: the key '{_encode(name, form)}' is absent", err=True)
     if value is None:
@@ -302,8 +302,8 @@ def put(
 ) -> None:
     """Set KEY to VALUE, and wait until the write is durable.
 
-    KEY and VALUE are text with the escapes that `scan` prints. With --raw they have no escapes. A
-    table accepts only the bytes of its rows, as `scan` prints them: Python and Spark write rows.
+    KEY and VALUE are text; with --escaped they have the escapes that `scan` prints. A table accepts
+    only the bytes of its rows, as `scan` prints them: Python and Spark write rows.
     """
     name, data = _decode(key, form), _decode(value, form)
     with session.writer(take_over=take_over, create=create) as db:
@@ -388,9 +388,9 @@ def scan(
 
     A line has the key, a tab and the value. In text, a backslash is printed as \\\\, a tab as \\t,
     line ends as \\n and \\r, and other control characters, and bytes that are not UTF-8, as \\xNN
-    for each byte. All commands read these escapes. With --json each line is one JSON object, whose
-    text has the escapes of JSON; bytes that are not UTF-8 are hexadecimal digits in "key_hex" or
-    "value_hex".
+    for each byte. With --escaped all commands read these escapes. With --json each line is one JSON
+    object, whose text has the escapes of JSON; bytes that are not UTF-8 are hexadecimal digits in
+    "key_hex" or "value_hex".
     """
 
     def bound(text: str | None) -> bytes | None:

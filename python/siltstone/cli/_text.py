@@ -1,4 +1,4 @@
-"""Keys and values as text. The commands read a printed key or value back as the same bytes."""
+"""Keys and values as text: how the commands read and print them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 
 _FORMS = {
-    "raw": "Read keys and values without escapes, and print their bytes.",
+    "escaped": "Read and print keys and values with the escapes of `scan`.",
     "base64": "Read and print keys and values in base64.",
     "hex": "Read and print keys and values in hexadecimal.",
 }
@@ -30,7 +30,7 @@ def _in_form(command: _F) -> _F:
         if not is_given:
             return
         if before is not None:
-            text = "--hex, --base64 and --raw exclude each other: give one of them"
+            text = "--hex, --base64 and --escaped exclude each other: give one of them"
             raise click.UsageError(text)
         context.params["form"] = parameter.name
 
@@ -52,7 +52,7 @@ def _decode(text: str, form: str | None) -> bytes:
         kind = "hexadecimal" if form == "hex" else "base64"
         raise click.BadParameter(f"{text!r} is not {kind}") from error
     data = text.encode("utf-8", "surrogateescape")
-    return data if form == "raw" else _ESCAPE.sub(_unescaped, data)
+    return _ESCAPE.sub(_unescaped, data) if form == "escaped" else data
 
 
 _ESCAPE = re.compile(rb"\\(?:x([0-9a-fA-F]{2})|(.?))", re.DOTALL)
@@ -65,31 +65,39 @@ def _unescaped(found: re.Match[bytes]) -> bytes:
         return bytes.fromhex(digits.decode("ascii"))
     if escape not in _ESCAPED:
         text = "a backslash begins \\xNN (a byte), \\t, \\n or \\r, and is itself written \\\\"
-        raise click.BadParameter(f"{text}; give --raw to take text as it is")
+        raise click.BadParameter(f"{text}; without --escaped, text is taken as it is")
     return _ESCAPED[escape]
 
 
 def _encode(data: bytes, form: str | None) -> str:
-    """Returns a key or value as text in one line. `_decode` returns the same bytes from it.
+    """Returns a key or value as text in one line. `_decode` returns the same bytes from it; for
+    text, with the form `escaped`.
 
-    Without a form, backslashes, control characters, bytes that are not UTF-8 and characters that
-    stdout cannot print are escaped.
+    In text, backslashes, control characters, bytes that are not UTF-8 and characters that stdout
+    cannot print are escaped.
     """
     if form == "hex":
         return data.hex()
     if form == "base64":
         return base64.b64encode(data).decode("ascii")
-    text = data.decode("utf-8", "surrogateescape").translate(_IN_A_LINE)
+    return _printable(data.decode("utf-8", "surrogateescape").translate(_IN_A_LINE))
+
+
+def _plain(data: bytes, form: str | None) -> str:
+    """As `_encode`, but without a form only what stdout cannot print is escaped."""
+    if form is not None:
+        return _encode(data, form)
+    return _printable(data.decode("utf-8", "surrogateescape"))
+
+
+def _printable(text: str) -> str:
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
     return text.encode(encoding, _ESCAPES).decode(encoding)
 
 
 def _print_line(form: str | None, *data: bytes, before: str = "") -> None:
     """Prints keys and values, separated by tabs."""
-    if form == "raw":
-        click.echo(before.encode() + b"\t".join(data))
-    else:
-        click.echo(before + "\t".join(_encode(one, form) for one in data))
+    click.echo(before + "\t".join(_encode(one, form) for one in data))
 
 
 def _fields(form: str | None, **named: bytes | None) -> dict[str, str | None]:

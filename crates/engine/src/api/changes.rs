@@ -44,6 +44,9 @@ pub struct Changes {
     requests: Arc<Requests>,
     walk: FeedWalk,
     place: ChangeToken,
+    /// Whether the feed begins with the first record that it finds, wherever that is: it has no
+    /// position yet.
+    begins_anywhere: bool,
     /// The token at which the feed ends, even if later changes exist.
     until: Option<ChangeToken>,
     /// Whether a record was found that directly follows `place`, so that nothing is missing
@@ -250,9 +253,13 @@ impl Changes {
                 return Ok(false);
             }
             let (place, until, held) = (self.place, self.end(), self.held.as_ref());
+            let begins_anywhere = self.begins_anywhere;
             let held = held.map(|held| (held.consumer.name.clone(), held.generation, held.base.id));
             let check = move |state: &Manifest| {
                 check_state(state, &place, until.as_ref())?;
+                if !begins_anywhere {
+                    check_logged(state, place.seq)?;
+                }
                 match &held {
                     // Older states do not have the hold yet.
                     Some((name, generation, base)) if state.id > *base => {
@@ -292,7 +299,7 @@ impl Changes {
     fn check_kept(&self) -> Result<()> {
         let (place, flushed) = (self.place, self.state.flushed_seq);
         let follows = || follow_each_other(&self.state.timelines, place.seq, flushed.next());
-        if self.met || place.seq.is_none() || flushed <= place.seq || follows() {
+        if self.met || self.begins_anywhere || flushed <= place.seq || follows() {
             return Ok(());
         }
         Err(not_kept().with("flushed up to sequence number", flushed))
@@ -311,26 +318,8 @@ impl Changes {
     /// Appends the next record to `out`, or the next part of an ingest.
     async fn step(&mut self, rows: usize, bytes: usize, out: &mut ChangeRows) -> Result<()> {
         let Some((record, behind)) = self.records.front().cloned() else { return Ok(()) };
-        let (first, last) = match &record {
-            WalRecord::Batch { first_seq, ops, .. } => {
-                (*first_seq, first_seq.plus(u64::from(*ops).saturating_sub(1)))
-            }
-            WalRecord::Ingest(ingest) => (ingest.first_seq, ingest.last_seq()),
-            _ => {
-                return Err(Error::unsupported(
-                    "the log holds a record that this version cannot read; upgrade siltstone",
-                ));
-            }
-        };
-        let undone = self.state.timelines.iter().any(|one| one.lacks(last));
-        // Rows that were never logged follow. A feed without a position begins after those.
-        let before_gap = self.place.seq.is_none() && last <= self.state.features.unlogged();
-        if last <= self.place.seq || undone || before_gap {
-            self.records.pop_front();
-            if !undone {
-                // Another restore may bring an undone record back: the position stays before it.
-                self.place.wal = self.place.wal.max(behind);
-            }
+        let (first, last) = numbers(&record)?;
+        if self.skips(last, behind) {
             return Ok(());
         }
         self.check_follows(first, behind)?;
@@ -356,6 +345,48 @@ impl Changes {
         self.place =
             ChangeToken { timeline, seq: last, wal: behind, table: 0, row: 0, ..self.place };
         Ok(())
+    }
+
+    /// Discards the next record, whose last number is `last`, if the feed does not return it.
+    fn skips(&mut self, last: Seq, behind: WalId) -> bool {
+        let undone = self.state.timelines.iter().any(|one| one.lacks(last));
+        // Rows that were never logged follow. A feed without a position begins after those.
+        let before_gap = self.begins_anywhere && last <= self.state.features.unlogged();
+        let skipped = last <= self.place.seq || undone || before_gap;
+        if skipped {
+            self.records.pop_front();
+            if !undone {
+                // Another restore may bring an undone record back: the position stays before it.
+                self.place.wal = self.place.wal.max(behind);
+            }
+        }
+        skipped
+    }
+
+    /// Gives a feed without a position that before the first record that it returns, or that of the
+    /// flushed rows if the log has none. The number 0 is a position too, that of an empty database.
+    ///
+    /// # Errors
+    /// As [`Changes::read`].
+    async fn find_start(&mut self) -> Result<()> {
+        while self.begins_anywhere {
+            let Some((record, behind)) = self.records.front().cloned() else {
+                if !self.next_object(false).await? {
+                    self.begin_behind(self.state.flushed_seq);
+                }
+                continue;
+            };
+            let (first, last) = numbers(&record)?;
+            if !self.skips(last, behind) {
+                self.begin_behind(first.minus(1));
+            }
+        }
+        Ok(())
+    }
+
+    fn begin_behind(&mut self, seq: Seq) {
+        (self.place.seq, self.begins_anywhere) = (seq, false);
+        self.place.timeline = self.state.history_behind(seq);
     }
 
     /// The table and row of `ingest` at which the feed ends; `None` if it ends elsewhere.
@@ -388,8 +419,7 @@ impl Changes {
     fn check_follows(&mut self, first: Seq, behind: WalId) -> Result<()> {
         let seq = self.place.seq;
         let follows = follow_each_other(&self.state.timelines, seq, first);
-        // A feed without a position begins with the first record that it finds.
-        if follows || seq.is_none() {
+        if follows {
             self.met = true;
             return Ok(());
         }
@@ -512,8 +542,13 @@ fn push_batch(bytes: &[u8], first: Seq, time: UnixMillis, out: &mut ChangeRows) 
     Ok(())
 }
 
-/// Checks that `place` and `until` belong to the database of `state`, that no restore has undone
-/// them, and that all changes after `place` were logged.
+/// Checks that all changes after `seq` were logged.
+fn check_logged(state: &Manifest, seq: Seq) -> Result<()> {
+    if seq < state.features.unlogged() { Err(not_logged(state)) } else { Ok(()) }
+}
+
+/// Checks that `place` and `until` belong to the database of `state`, and that no restore has
+/// undone them.
 fn check_state(state: &Manifest, place: &ChangeToken, until: Option<&ChangeToken>) -> Result<()> {
     for token in std::iter::once(place).chain(until) {
         if token.database != state.database {
@@ -523,10 +558,23 @@ fn check_state(state: &Manifest, place: &ChangeToken, until: Option<&ChangeToken
             return Err(undone.into());
         }
     }
-    if !place.seq.is_none() && place.seq < state.features.unlogged() {
-        return Err(not_logged(state));
-    }
     Ok(())
+}
+
+/// The first and last sequence number of `record`.
+///
+/// # Errors
+/// Unsupported for a record of a newer version.
+fn numbers(record: &WalRecord) -> Result<(Seq, Seq)> {
+    match record {
+        WalRecord::Batch { first_seq, ops, .. } => {
+            Ok((*first_seq, first_seq.plus(u64::from(*ops).saturating_sub(1))))
+        }
+        WalRecord::Ingest(ingest) => Ok((ingest.first_seq, ingest.last_seq())),
+        _ => Err(Error::unsupported(
+            "the log holds a record that this version cannot read; upgrade siltstone",
+        )),
+    }
 }
 
 async fn newest_state(env: &Env, limit: std::time::Duration) -> Result<(Objects, Arc<Manifest>)> {

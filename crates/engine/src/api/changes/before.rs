@@ -4,7 +4,7 @@
 //! after the checkpoint first reads the changes up to its position without returning them. The two
 //! together must always be the state at the position of the feed, or no image is right.
 
-use super::{Changes, check_state};
+use super::{Changes, check_logged, check_state};
 use crate::api::reader::{Reader, ReaderOptions};
 use crate::feed::before::ChangeOverlay;
 use crate::feed::rows::{BeforeColumn, ChangeRows};
@@ -91,6 +91,7 @@ impl BeforeImages {
     /// Invalid if the checkpoint is newer than `start`; Expired if a restore has undone it.
     pub(super) fn begin_at(&mut self, start: ChangeToken, state: &Manifest) -> Result<ChangeToken> {
         check_state(state, &self.base, None)?;
+        check_logged(state, self.base.seq)?;
         if self.base.order() > start.order() {
             return Err(Error::invalid(
                 "the checkpoint for before-images is newer than the start of the feed; pass a \

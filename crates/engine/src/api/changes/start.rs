@@ -121,8 +121,7 @@ impl Consumer {
             end(life).map(Some).ok_or_else(|| {
                 Error::invalid(
                     "the consumer's lifetime is out of range: it must be at least 1 ms and end \
-                     before the last representable time; without a lifetime the consumer stays \
-                     until it is removed",
+                     before the last representable time",
                 )
             })
         })
@@ -130,6 +129,12 @@ impl Consumer {
 }
 
 impl ConsumerHold {
+    /// Whether the acknowledged position is that before the oldest change, wherever it is.
+    fn begins_anywhere(&self) -> bool {
+        let own = self.base.hold(&self.consumer.name);
+        own.and_then(|own| own.unretained).is_some_and(|place| place.seq.is_none())
+    }
+
     /// Whether half of the lifetime has passed, so that the hold is to be renewed.
     pub(super) fn is_due(&self, now: UnixMillis) -> bool {
         let half = self.consumer.lifetime.map(|life| life.as_millis() / 2);
@@ -182,12 +187,21 @@ fn begin(
         let begun = requests.within(env, limit, "changes", begins).await;
         let (state, token, held, images) = begun.map_err(|error| error.during("changes"))?;
         super::check_state(&state, &token, until.as_ref())?;
+        let begins_anywhere = token.seq.is_none()
+            && match &held {
+                Some((hold, _)) => hold.begins_anywhere(),
+                None => since == ChangesFrom::Oldest,
+            };
+        if !begins_anywhere {
+            super::check_logged(&state, token.seq)?;
+        }
         let (held, checkpoint) = held.unzip();
         let mut changes = Changes {
             walk: FeedWalk::new(&objects, None),
             objects,
             requests,
             place: token,
+            begins_anywhere,
             until,
             met: false,
             state,
@@ -200,7 +214,16 @@ fn begin(
             checkpoint: checkpoint.flatten(),
             before: images,
         };
-        changes.go_to_start(token)?;
+        if !begins_anywhere {
+            changes.go_to_start(token)?;
+            return Ok(changes);
+        }
+        changes.go_back(token);
+        let (limit, requests) = (changes.objects.limit, Arc::clone(&changes.requests));
+        requests.within(env, limit, "changes", changes.find_start()).await?;
+        if changes.before.is_some() {
+            changes.go_to_start(changes.place)?;
+        }
         Ok(changes)
     }
     .boxed()
@@ -450,6 +473,7 @@ async fn hold_from(
     let (base, from, token) = begins(objects, since, seen, &consumer.name).await?;
     if let Some(token) = &token {
         super::check_state(&base, token, None)?;
+        super::check_logged(&base, token.seq)?;
     }
     let (from, unretained) = retainable(objects, since, &base, from).await?;
     let now = objects.env.clock.now();
