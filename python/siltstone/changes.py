@@ -41,6 +41,7 @@ from siltstone._checkpoints import Checkpoint, CheckpointLike, moment, name_of
 from siltstone._native import ArrowArray, AsyncCommit, Commit
 from siltstone._numbers import count_of, size_of
 from siltstone._open import StoreOptionsSource, Url, _store, _text, hidden
+from siltstone.exceptions import Invalid
 from siltstone.options import Bytes, Seconds
 
 __all__ = [
@@ -272,7 +273,8 @@ def begin(
         the consumer is new or was removed; if the checkpoint of `before` is gone, or changes
         between it and the start were collected.
     :raises Invalid: if a token was altered, a token or a Commit is of another database, "snapshot"
-        is used without a consumer, or `most_bytes` is not a size; if `before` is True and the feed
+        or `lifetime` or `most_bytes` is used without a consumer, or `most_bytes` is not a size; if
+        `before` is True and the feed
         does not begin at a checkpoint, or is a checkpoint after the start.
     :raises Fenced, Closed: if a Commit is not known to be durable, and its handle has ended.
     :raises NotFound, Denied, Unavailable, Timeout: see `siltstone.exceptions`.
@@ -359,8 +361,10 @@ def _asked(
 ) -> dict[str, Any]:
     """Converts the arguments of a feed for the compiled module.
 
-    :raises Invalid: if `most_bytes` is not a size.
+    :raises Invalid: if `most_bytes` is not a size; if it or `lifetime` is given without a consumer.
     """
+    if consumer is None and (lifetime, most_bytes) != (None, None):
+        raise Invalid("lifetime and most_bytes bound what a consumer retains: name a consumer")
     return {
         "since": _since(since),
         "until": until,

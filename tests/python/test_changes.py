@@ -352,18 +352,18 @@ def test_a_token_at_the_oldest_change_stays_there(url: str) -> None:
             db.flush(memtable=True)
     siltstone.admin.gc(url, min_age=0)
     for consumer in (None, "index"):
-        at_end = siltstone.changes(url, since="oldest", consumer=consumer)
+        at_end = changes.begin(url, since="oldest", consumer=consumer)
         first = at_end.rows()
-        token = siltstone.changes(url, since="oldest").token
-        assert siltstone.changes(url, since=token).rows() == first
+        token = changes.begin(url, since="oldest").token
+        assert changes.begin(url, since=token).rows() == first
         if consumer:
-            assert siltstone.changes(url, consumer=consumer).rows() == first
+            assert changes.begin(url, consumer=consumer).rows() == first
     with siltstone.open(url) as db:
         db[b"c"] = b"1"
         db.flush()
-        rows = siltstone.changes(url, since=token).rows()
+        rows = changes.begin(url, since=token).rows()
         assert [row.key for row in rows][-1] == b"c"
-        assert siltstone.changes(url, consumer="index").rows() == rows
+        assert changes.begin(url, consumer="index").rows() == rows
 
 
 def test_a_before_image_of_rows_that_were_not_logged_is_expired(url: str) -> None:
@@ -376,3 +376,10 @@ def test_a_before_image_of_rows_that_were_not_logged_is_expired(url: str) -> Non
         db.flush()
         with pytest.raises(siltstone.Expired, match="without a WAL"):
             db.changes(since=checkpoint, before=True).rows_with_before()
+
+
+def test_bounds_of_a_consumer_without_a_consumer_are_refused(url: str) -> None:
+    with siltstone.open(url) as db:
+        for bound in ({"lifetime": 60}, {"most_bytes": "1MiB"}):
+            with pytest.raises(siltstone.Invalid, match="name a consumer"):
+                db.changes(**bound)

@@ -8,6 +8,7 @@ import copy
 import dataclasses
 import json
 import pickle
+import time
 import uuid
 from datetime import UTC, datetime, timedelta
 
@@ -212,3 +213,18 @@ def test_the_command_line(db, url: str) -> None:
     done = CliRunner().invoke(main, ["--path", url, "create-checkpoint", "--metadata", "x"])
     assert done.exit_code == 1
     assert "NAME=VALUE" in done.stderr
+
+
+@pytest.mark.parametrize("by_handle", [True, False])
+def test_the_name_of_an_expired_checkpoint_is_free(url: str, by_handle: bool) -> None:
+    """Before the fix, the name was taken until a collector had removed the checkpoint."""
+    with siltstone.open(url) as db:
+        make = db.checkpoint if by_handle else lambda **how: admin.create_checkpoint(url, **how)
+        make(name="nightly", lifetime=0.1)
+        old = db.checkpoint(name="weekly", lifetime=3600)
+        time.sleep(0.2)
+        made = make(name="nightly", lifetime=3600)
+        assert {one.id for one in admin.list_checkpoints(url)} >= {made.id, old.id}
+        assert [one.id for one in admin.list_checkpoints(url, name="nightly")] == [made.id]
+        with pytest.raises(siltstone.Conflict, match="has that name already"):
+            make(name="nightly")

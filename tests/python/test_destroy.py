@@ -164,3 +164,16 @@ def test_the_command_asks(url: str) -> None:
     gone = run("--path", url, "destroy", "--yes")
     assert gone.exit_code == 1
     assert "NotFound" in gone.output
+
+
+def test_reads_of_an_open_writer_say_that_the_database_is_destroyed(url: str) -> None:
+    """Before the fix, they said that the handle was closed."""
+    db = siltstone.open(url, options={"block_cache_bytes": 0})
+    db.put_many([b"%05d" % n for n in range(5000)], [b"v" * 1000] * 5000)
+    db.flush(memtable=True)
+    siltstone.destroy(url)
+    for read in (lambda: db.get(b"04000"), lambda: list(db.scan(b"04000"))):
+        with pytest.raises(siltstone.NotFound, match=r"destroyed|no database"):
+            read()
+    with pytest.raises((siltstone.NotFound, siltstone.Fenced)):
+        db.close()

@@ -94,7 +94,8 @@ def test_a_reader_says_that_the_folder_is_gone(url: str) -> None:
 def test_a_scan_says_that_the_folder_is_gone(url: str, at_checkpoint: bool) -> None:
     """Before the fix, the scan of a reader raised Expired and named leases."""
     with siltstone.open(url) as db:
-        db.load({b"%05d" % n: b"v" * 1000 for n in range(5000)})
+        db.put_many([b"%05d" % n for n in range(5000)], [b"v" * 1000] * 5000)
+        db.flush(memtable=True)
     checkpoint = siltstone.admin.create_checkpoint(url) if at_checkpoint else None
     options = {"block_cache_bytes": 0}
     with siltstone.open_reader(url, checkpoint=checkpoint, options=options) as reader:

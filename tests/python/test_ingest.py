@@ -653,7 +653,7 @@ def test_submit_ends_in_time_on_a_store_that_does_not_answer(tmp_path) -> None:
 def test_jobs_with_a_deadline_beyond_all_dates_are_listed(url: str) -> None:
     """Before the fix, the listing raised OverflowError."""
     siltstone.open(url).close()
-    job = ingest.Job(url, lifetime=timedelta.max)
+    job = ingest.Job(url, lifetime=timedelta(days=2_950_000))
     with job.writer(0) as writer:
         writer.add(b"a", b"1")
     assert [one.deadline for one in ingest.jobs(url)] == [job.deadline]

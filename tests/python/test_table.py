@@ -726,3 +726,17 @@ def test_types_that_are_nested_very_deep_are_refused(memory_url: str, kind: str)
             call()
     with pytest.raises(siltstone.Corruption, match="nested less deep"):
         table.TableSchema.parse(f"keys 1 (k int8)\nvalues 1 generation 1 (v {'list<' * 10**5})")
+
+
+def test_create_opens_a_table_to_which_columns_were_added(url: str) -> None:
+    """Before the fix, a program that opens its table by `create` did not start any more after
+    another had added a column."""
+    columns = pa.schema([pa.field("k", pa.int32(), nullable=False), pa.field("v", pa.int32())])
+    with table.create(url, columns, key=["k"]) as db:
+        db.table.add_column(pa.field("more", pa.string()))
+    with table.create(url, columns, key=["k"]) as db:
+        db.table.put([{"k": 1, "v": 2}])
+        assert db.table.get({"k": 1}) == {"k": 1, "v": 2, "more": None}
+        db.table.widen_column(pa.field("v", pa.int64()))
+    with pytest.raises(siltstone.Invalid, match="made with other columns"):
+        table.create(url, columns, key=["k"])

@@ -157,8 +157,9 @@ impl TableSchema {
         error.with("columns", names.join(", "))
     }
 
-    /// Whether a table that was made by `self` is the one that `other` describes: the same key, and
-    /// values of the same columns. Their generations may differ.
+    /// Whether a table with the schema `self` is the one that `other` describes: the same key, and
+    /// values of the same columns, except for columns that were added since `other`. A program that
+    /// does not know an added column continues to work.
     ///
     /// # Errors
     /// Invalid, with both.
@@ -169,7 +170,10 @@ impl TableSchema {
             });
             columns.collect::<Vec<_>>()
         };
-        if self.keys == other.keys && shape(self) == shape(other) {
+        let (own, brought) = (shape(self), shape(other));
+        let mut further = self.values.columns().iter().skip(brought.len());
+        let differs_by_added = own.starts_with(&brought) && further.all(ValueColumn::is_added);
+        if self.keys == other.keys && differs_by_added {
             return Ok(());
         }
         let text = "the table was made with other columns: open it without a schema, and add or \

@@ -71,6 +71,11 @@ impl ValueColumn {
         self.nullable
     }
 
+    /// Whether a later generation than the first added the column.
+    pub(crate) fn is_added(&self) -> bool {
+        self.since > 1
+    }
+
     /// Its type in an earlier generation, in which it was there.
     fn type_in(&self, generation: u16) -> &ColumnType {
         let was = self.was.iter().find(|was| generation < was.until);

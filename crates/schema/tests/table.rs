@@ -208,7 +208,13 @@ fn a_schema_grows_and_older_rows_are_read() {
     assert_eq!(read.column(0).as_ref(), &Int64Array::from(vec![-7]));
     assert_eq!(read.column(1).null_count(), 1);
     assert_eq!(TableSchema::parse(&third.to_string()).unwrap(), third);
-    // Other columns are another table, other generations are not.
+    // An added column is no other table; other columns, and a widened one, are.
+    let added = first.values().with_column("more", ColumnType::String).unwrap();
+    let added = first.with_values(added).unwrap();
+    added.agrees_with(&first).unwrap();
+    assert_eq!(first.agrees_with(&added).unwrap_err().kind(), ErrorKind::Invalid);
+    let whole = TableSchema::of(added.arrow().fields(), &["country", "day desc"]).unwrap();
+    assert_eq!(whole.agrees_with(&first).unwrap_err().kind(), ErrorKind::Invalid);
     assert_eq!(third.agrees_with(&first).unwrap_err().kind(), ErrorKind::Invalid);
     let columns = third.arrow();
     let afresh = TableSchema::of(columns.fields(), &["country", "day desc"]).unwrap();

@@ -11,6 +11,7 @@ use crate::writer::state::Writer;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use siltstone_base::{CheckpointId, Error, ErrorKind, Result, UnixMillis};
+use siltstone_manifest::edit::Conflict;
 use siltstone_manifest::{
     Checkpoint, CheckpointName, CheckpointOwner, Edit, Manifest, NewCheckpoint, Refusal,
 };
@@ -102,7 +103,7 @@ pub(super) async fn of_writer(writer: &Arc<Writer>, how: &CheckpointOptions) -> 
         }
         let edit = Edit::AddCheckpoint(new);
         let mut state = writer.try_commit_apart(edit.clone()).await?;
-        if state == Err(Refusal::TooManyCheckpoints) {
+        if state.as_ref().is_err_and(passes_with_expired) {
             let objects = Objects { env: writer.env.clone(), limit: writer.options.deadline };
             writer.manifests.learn(&make_room(&objects).await?);
             state = writer.try_commit_apart(edit).await?;
@@ -117,6 +118,11 @@ pub(super) async fn of_writer(writer: &Arc<Writer>, how: &CheckpointOptions) -> 
         }
         perhaps_made(error, id)
     })
+}
+
+/// Whether an expired checkpoint may be what `refusal` is about: it takes a place, and its name.
+fn passes_with_expired(refusal: &Refusal) -> bool {
+    matches!(refusal, Refusal::TooManyCheckpoints | Refusal::Conflict(Conflict::NameTaken { .. }))
 }
 
 /// Removes the checkpoints and consumers that have expired by both the clock of this process and
@@ -202,7 +208,7 @@ pub fn create_checkpoint<'a>(
             };
             let edit = Edit::AddCheckpoint(new);
             let mut state = try_commit_alone(&objects, edit.clone(), newest).await?;
-            if state == Err(Refusal::TooManyCheckpoints) {
+            if state.as_ref().is_err_and(passes_with_expired) {
                 let newest = make_room(&objects).await?;
                 state = try_commit_alone(&objects, edit, newest).await?;
             }

@@ -5,6 +5,7 @@ use super::blocks::BlockCache;
 use super::metadata::{MetadataBudget, OpenTable, TableHandle};
 use crate::cache::handle_counters::HandleCounters;
 use crate::manifests::client::look;
+use crate::manifests::missing::{check_lives, no_database};
 use crate::manifests::objects::Objects;
 use crate::options::Options;
 use bytes::Bytes;
@@ -235,7 +236,13 @@ impl ReadContext {
             return Error::new(ErrorKind::NotFound, "a table that the manifest names is gone");
         };
         let objects = Objects { env: self.env.clone(), limit: self.deadline };
-        match look(&objects, None).await {
+        let looked = look(&objects, None).await;
+        if let Ok(Some(newest)) = &looked
+            && let Err(destroyed) = check_lives(newest)
+        {
+            return destroyed;
+        }
+        match looked {
             Ok(Some(newest)) if newest.writer_epoch == epoch && !newest.closed_cleanly() => {
                 Error::corruption("a table that the manifest names is gone")
             }
@@ -244,6 +251,7 @@ impl ReadContext {
                 "a newer writer has taken over, and a table that this read needs was collected",
             )
             .with("by epoch", newest.writer_epoch),
+            Ok(None) => no_database(&self.env),
             Ok(_) => Error::new(
                 ErrorKind::Expired,
                 "the handle was closed, and a table that this read needs was collected; open the \

@@ -73,9 +73,8 @@ pub enum FillOutcome {
     End,
 }
 
-/// An object that a scan keeps alive.
+/// Kept alive by a scan.
 pub(crate) type Guard = Arc<dyn Any + Send + Sync>;
-
 pub(crate) type Judged<'a> = BoxFuture<'a, Result<()>>;
 
 /// Decides what it means that a table of a scan is missing.
@@ -109,7 +108,7 @@ enum ScanState {
     Opening,
     Running(Box<Visible<Merge<ScanSource>>>, Option<BlockAddr>),
     Ended,
-    /// Every further call returns the error, so that no caller takes the rows so far for all.
+    /// Further calls return the error, so that no caller takes the rows so far for all.
     Failed(Error),
 }
 
@@ -260,7 +259,8 @@ impl Scan {
                     judge.judge(self.pin.tree.below(), &missing).await?;
                     Err(expired(missing))
                 }
-                (fetched, _) => fetched.map_err(expired),
+                (Err(missing), None) if context.writer.is_none() => Err(expired(missing)),
+                (fetched, _) => fetched,
             }
         })
     }
