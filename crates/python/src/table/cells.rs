@@ -19,6 +19,7 @@ use arrow_array::{
 };
 use arrow_schema::{Field, Schema, TimeUnit};
 use pyo3::exceptions::{PyOverflowError, PyTypeError};
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyDate, PyDateTime, PyDict, PyFloat, PyInt, PyString, PyTuple};
 use siltstone::Error;
@@ -61,7 +62,8 @@ pub(super) fn batch_of_dicts(
             cells.push(found.filter(|value| !value.is_none()));
         }
         let column_type = type_of(schema, place).raise(py)?;
-        let column = column_of(&column_type, field.name(), &cells)?;
+        let convert = if place < keys { key_column_of } else { column_of };
+        let column = convert(&column_type, field.name(), &cells)?;
         // The encoder checks for nulls and has better error messages.
         fields.push(Field::new(field.name(), column.data_type().clone(), true));
         columns.push(column);
@@ -110,21 +112,37 @@ fn refuse_others(
     Ok(())
 }
 
+/// The values as a column of the key. A rounded value could be the key of another row, so none is
+/// rounded.
+///
+/// # Errors
+/// As [`column_of`]; Invalid for a float that a 32-bit float of the column does not equal.
+pub(super) fn key_column_of(
+    column_type: &ColumnType,
+    name: &str,
+    cells: &[Cell<'_>],
+) -> PyResult<ArrayRef> {
+    match column_type {
+        ColumnType::Float { bits: 32 } => {
+            CellPlace { name, column_type }.made::<Float32Type>(cells, narrowed_exactly)
+        }
+        _ => column_of(column_type, name, cells),
+    }
+}
+
 /// The values as a column.
 ///
 /// # Errors
 /// TypeError for a value of another type, with column and row; Invalid for a value that the type
 /// cannot hold.
-pub(super) fn column_of(
-    column_type: &ColumnType,
-    name: &str,
-    cells: &[Cell<'_>],
-) -> PyResult<ArrayRef> {
+fn column_of(column_type: &ColumnType, name: &str, cells: &[Cell<'_>]) -> PyResult<ArrayRef> {
     let place = CellPlace { name, column_type };
     macro_rules! number {
         ($of:ty) => {
-            place
-                .made::<$of>(cells, |cell| cell.extract::<<$of as ArrowPrimitiveType>::Native>())?
+            place.made::<$of>(cells, |cell| {
+                refuse_boolean(cell)?;
+                cell.extract::<<$of as ArrowPrimitiveType>::Native>()
+            })?
         };
     }
     Ok(match column_type {
@@ -265,13 +283,31 @@ fn narrowed(cell: &Bound<'_, PyAny>) -> PyResult<f32> {
     Ok(narrow)
 }
 
+/// A 32-bit float that equals the value.
+fn narrowed_exactly(cell: &Bound<'_, PyAny>) -> PyResult<f32> {
+    let narrow = narrowed(cell)?;
+    let wide = float(cell)?;
+    if f64::from(narrow) == wide || wide.is_nan() {
+        return Ok(narrow);
+    }
+    Err(PyOverflowError::new_err(
+        "no 32-bit float equals this number, and a rounded one could be the key of another row: \
+         round it yourself, as with float(numpy.float32(x)), or declare the column as float64",
+    ))
+}
+
 /// A float, or a number that equals one, such as a small int.
 fn float(cell: &Bound<'_, PyAny>) -> PyResult<f64> {
     if let Ok(float) = cell.cast::<PyFloat>() {
         return Ok(float.value());
     }
+    refuse_boolean(cell)?;
     let float: f64 = cell.extract()?;
-    match float.is_nan() || cell.eq(float)? {
+    // NumPy compares its integers with a float as floats, so the integer of Python is compared. The
+    // method of an array or a tensor of floats raises.
+    let index = cell.getattr_opt(intern!(cell.py(), "__index__"))?;
+    let exact = index.and_then(|index| index.call0().ok()).unwrap_or_else(|| cell.clone());
+    match float.is_nan() || exact.eq(float)? {
         true => Ok(float),
         false => Err(rounded()),
     }
@@ -283,6 +319,23 @@ fn rounded() -> PyErr {
         "no float of the column is exactly this number: round it with float(), or declare the \
          column as int64 or decimal",
     )
+}
+
+/// A bool of Python is an int, but a column of numbers takes none, as it takes no Arrow column of
+/// booleans.
+fn refuse_boolean(cell: &Bound<'_, PyAny>) -> PyResult<()> {
+    // Most cells are numbers of Python.
+    if cell.is_exact_instance_of::<PyInt>() {
+        return Ok(());
+    }
+    let class = cell.get_type();
+    let is_boolean = cell.is_instance_of::<PyBool>()
+        || class.module()?.to_cow()? == "numpy"
+            && matches!(class.name()?.to_cow()?.as_ref(), "bool" | "bool_");
+    match is_boolean {
+        false => Ok(()),
+        true => Err(PyTypeError::new_err("it takes a number: convert it, as with int()")),
+    }
 }
 
 fn bytes(cell: &Bound<'_, PyAny>) -> PyResult<Vec<u8>> {
@@ -353,6 +406,7 @@ fn nanos_behind(cell: &Bound<'_, PyAny>) -> PyResult<i128> {
 /// A Decimal or an int as an unscaled integer, in units of the last digit of the column.
 fn unscaled(cell: &Bound<'_, PyAny>, scale: i8) -> PyResult<i128> {
     let py = cell.py();
+    refuse_boolean(cell)?;
     let class = imported(py)?.decimal.bind(py);
     let number = match cell.is_instance(class)? {
         true => cell.clone(),

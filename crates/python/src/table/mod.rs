@@ -16,7 +16,7 @@ use crate::open::{Arguments, OpenMode};
 use crate::wait::wait;
 use arrow_array::{ArrayRef, RecordBatch, StructArray, UInt8Array};
 use arrow_schema::{ArrowError, Schema};
-use cells::{batch_of_dicts, column_of, dict_of_row};
+use cells::{batch_of_dicts, dict_of_row, key_column_of};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple, PyType};
@@ -318,7 +318,7 @@ impl TableColumns {
         let bound = |value: Option<Bound<'py, PyAny>>| match (value, next) {
             (None, _) => Ok(None),
             (Some(value), Some(column)) => {
-                column_of(&column.column_type, &column.name, &[Some(value)]).map(Some)
+                key_column_of(&column.column_type, &column.name, &[Some(value)]).map(Some)
             }
             // The schema reports what is wrong with this value.
             (Some(_), None) => Ok(Some(Arc::new(UInt8Array::from(vec![0])) as ArrayRef)),
@@ -452,7 +452,7 @@ impl TableColumns {
                 return Err(exception(py, &error));
             };
             let value = (!value.is_none()).then_some(value);
-            values.push(column_of(&column.column_type, &column.name, &[value])?);
+            values.push(key_column_of(&column.column_type, &column.name, &[value])?);
         }
         if equal.len() > columns.len() {
             return Err(invalid(py, "where has more columns than the key"));

@@ -26,7 +26,8 @@ pub(super) fn column_of(place: &CellPlace<'_>, cells: &[Cell<'_>]) -> PyResult<A
             let values = part(place, &items.name, &items.column_type, &parts)?;
             let DataType::List(field) = place.column_type.arrow() else { return Err(no_type()) };
             // The encoder checks for nulls and has better error messages.
-            let field = Arc::new(field.as_ref().clone().with_nullable(true));
+            let field = field.as_ref().clone().with_nullable(true);
+            let field = Arc::new(field.with_data_type(values.data_type().clone()));
             Ok(Arc::new(ListArray::try_new(field, ends, values, nulls).map_err(broken)?))
         }
         ColumnType::Struct(fields) => {
