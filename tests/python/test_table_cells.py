@@ -113,6 +113,33 @@ def test_a_null_in_a_part_that_is_not_nullable_is_refused() -> None:
             stored(of(kind), value)
 
 
+@pytest.mark.parametrize("kind", [pa.string(), pa.binary()])
+def test_an_empty_key_is_refused_with_the_way_on(memory_url: str, kind: pa.DataType) -> None:
+    empty = "" if kind == pa.string() else b""
+    columns = pa.schema([pa.field("name", kind, nullable=False), ("n", pa.int8())])
+    rows = [{"name": empty, "n": 1}]
+    with table.create(memory_url, columns, key=["name"]) as db:
+        for call in (
+            lambda: db.table.put(rows),
+            lambda: db.table.put(pa.Table.from_pylist(rows, columns)),
+            lambda: db.table.get(rows[0]),
+            lambda: db.table.get_many(rows),
+            lambda: db.table.delete(rows),
+        ):
+            with pytest.raises(siltstone.Invalid, match='with the key "name desc"') as refused:
+                call()
+            assert refused.value.context["column"] == "name"
+            assert refused.value.context["row"] == "0"
+    # Each way on.
+    nullable = pa.schema([("name", kind), ("n", pa.int8())])
+    for number, (with_empty, key) in enumerate(
+        [(nullable, ["name"]), (columns, ["name desc"]), (columns, ["name", "n"])]
+    ):
+        with table.create(f"{memory_url}-{number}", with_empty, key=key) as db:
+            db.table.put(rows)
+            assert db.table.get(rows[0]) == rows[0]
+
+
 @pytest.mark.parametrize("value", [True, np.bool_(True)])
 @pytest.mark.parametrize(
     "kind", [pa.int8(), pa.int64(), pa.uint32(), pa.float32(), pa.float64(), pa.decimal128(5, 1)]

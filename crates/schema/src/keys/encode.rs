@@ -27,10 +27,22 @@ impl KeySchema {
         let keys = self.encode_leading(columns)?;
         let wrong = |key: &[u8]| key.is_empty() || key.len() > MAX_KEY_BYTES;
         if let Some((row, key)) = keys.iter().enumerate().find(|(_, key)| wrong(key)) {
-            let wrong = Error::invalid("a key has 1 to 65,535 bytes");
+            let wrong = match key.is_empty() {
+                true => self.empty_key(),
+                false => Error::invalid("a key has 1 to 65,535 bytes"),
+            };
             return Err(wrong.with("row", row).with("bytes", key.len()));
         }
         Ok(keys)
+    }
+
+    /// The only column of the key holds an empty value, which takes no byte.
+    fn empty_key(&self) -> Error {
+        let text = "a key has 1 to 65,535 bytes, and an empty value is no key in a table whose \
+                    only key column is not nullable and ascending: create the table with a \
+                    nullable column, with the key \"name desc\", or with a second key column";
+        let names = self.columns().iter().map(|column| column.name.as_str());
+        Error::invalid(text).with("column", names.collect::<Vec<_>>().join(", "))
     }
 
     /// The common prefix of all keys whose first columns are these. All these keys are at or after
