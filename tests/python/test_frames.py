@@ -375,3 +375,77 @@ def test_a_duration_has_several_forms(db, two_hours) -> None:
 def test_a_text_that_is_no_duration_is_refused_by_name(db, text: str) -> None:
     with pytest.raises(siltstone.Invalid, match=r"ttl|time to live"):
         db.put(b"k", b"v", ttl=text)
+
+
+def nested(kind: str, rows: int) -> tuple[pa.Array, list]:
+    """A column whose slices the import of Arrow data does not take."""
+    value, of_type = {
+        "struct": (lambda n: {"a": {"x": n}}, pa.struct([("a", pa.struct([("x", pa.int64())]))])),
+        "fixed list": (
+            lambda n: [{"x": n}, None],
+            pa.list_(pa.struct([("x", pa.int64())]), 2),
+        ),
+        "list": (
+            lambda n: [{"a": {"x": n}}] * n,
+            pa.list_(pa.struct([("a", pa.struct([("x", pa.int64())]))])),
+        ),
+    }[kind]
+    values = [value(n) if n % 3 else None for n in range(rows)]
+    return pa.array(values, of_type), values
+
+
+@pytest.mark.parametrize("kind", ["struct", "fixed list", "list"])
+def test_slices_of_structs_in_structs_are_taken(memory_url: str, kind: str) -> None:
+    meta, values = nested(kind, 8)
+    data = pa.table({"k": pa.array(range(8), pa.int64()), "meta": meta})
+    stored_type = pa.list_(meta.type.value_type) if kind == "fixed list" else meta.type
+    columns = pa.schema([KEYS, ("meta", stored_type)])
+    with siltstone.table.create(memory_url, columns, key=["k"]) as db:
+        sliced = data.slice(5, 2)
+        for rows in (
+            sliced,
+            sliced.to_batches()[0],
+            sliced.to_reader(),
+            sliced.to_pandas(types_mapper=pd.ArrowDtype),
+        ):
+            db.table.put(rows)
+            assert pa.table(db.table.scan())["meta"].to_pylist() == values[5:7]
+            db.table.delete(sliced)
+        db.table.load(data.to_batches(max_chunksize=1))
+        assert pa.table(db.table.scan())["meta"].to_pylist() == values
+
+
+@pytest.mark.parametrize("kind", ["struct", "fixed list", "list"])
+def test_slices_beside_keys_and_values_are_taken(db, kind: str) -> None:
+    meta, _ = nested(kind, 4)
+    data = pa.table({"key": [b"0", b"1", b"2", b"3"], "value": [b"v"] * 4, "meta": meta})
+    db.write(data.slice(2, 1))
+    db.write(data.slice(3).to_batches()[0])
+    assert list(db) == [b"2", b"3"]
+    db.load(data.to_batches(max_chunksize=1))
+    assert len(list(db)) == 4
+
+
+class Foreign:
+    """Arrow data of a library whose columns are not copied."""
+
+    def __init__(self, data: pa.Table) -> None:
+        self.data = data
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return self.data.__arrow_c_stream__(requested_schema)
+
+
+def test_slices_of_another_library_are_refused(db) -> None:
+    """The import panics, and a panic in Python is no Exception."""
+    meta, _ = nested("struct", 3)
+    data = pa.table({"key": [b"0", b"1", b"2"], "value": [b"v"] * 3, "meta": meta})
+    foreign = Foreign(data.slice(1))
+    for call in (lambda: db.write(foreign), lambda: db.load(foreign)):
+        with pytest.raises(siltstone.Invalid, match=r"pass pyarrow\.table"):
+            call()
+    with pytest.raises(siltstone.Invalid, match=r"pass pyarrow\.table"):
+        db.get_many(Foreign(data.slice(1)["meta"]))
+    assert list(db) == []
+    db.write(pa.table(foreign))
+    assert list(db) == [b"1", b"2"]

@@ -4,6 +4,7 @@
 use crate::error::{self, CallerException};
 use crate::nesting;
 use crate::scan::Scan;
+use crate::sliced::{self, GuardedReader, guarded};
 use arrow_array::{ArrayRef, NullArray, RecordBatch, RecordBatchOptions, RecordBatchReader};
 use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef};
 use pyo3::exceptions::{PyException, PyStopIteration, PyTypeError};
@@ -60,8 +61,8 @@ fn is_column_of_pandas(object: &Bound<'_, PyAny>) -> bool {
 /// TypeError for an object without columns, such as a single array.
 pub(crate) fn batches_of(data: &Bound<'_, PyAny>) -> PyResult<IncomingBatches> {
     nesting::check(data)?;
-    if data.hasattr("read_next_batch")? {
-        return Ok(Box::new(PyarrowReader::new(data)?));
+    if let Some(reader) = PyarrowReader::of(data)? {
+        return Ok(Box::new(GuardedReader(reader)));
     }
     let batches = imported(data)?;
     let schema = batches.schema();
@@ -72,8 +73,9 @@ pub(crate) fn batches_of(data: &Bound<'_, PyAny>) -> PyResult<IncomingBatches> {
 }
 
 fn imported(data: &Bound<'_, PyAny>) -> PyResult<IncomingBatches> {
-    let batches = data.extract::<AnyRecordBatch>().map_err(|error| error.to_string());
-    let reader = batches.and_then(|all| all.into_reader().map_err(|error| error.to_string()));
+    let import = || data.extract::<AnyRecordBatch>().and_then(AnyRecordBatch::into_reader);
+    let reader = guarded(data.py(), import)?.map_err(|error| error.to_string());
+    let reader = reader.map(|reader| Box::new(GuardedReader(reader)) as IncomingBatches);
     reader.map_err(|why| {
         let kind = data.get_type().qualname().map(|kind| kind.to_string()).unwrap_or_default();
         PyTypeError::new_err(format!(
@@ -105,8 +107,11 @@ pub(crate) fn chunks_of(object: &Bound<'_, PyAny>) -> PyResult<Vec<ArrayRef>> {
         ]);
     }
     nesting::check(object)?;
-    let array = object.extract::<AnyArray>();
-    let array = array.and_then(|array| Ok(array.into_chunked_array()?));
+    let import = || {
+        let array = object.extract::<AnyArray>();
+        array.and_then(|array| Ok(array.into_chunked_array()?))
+    };
+    let array = guarded(object.py(), import)?;
     let (chunks, _) = array.map_err(|raised| through_c(object.py(), raised))?.into_inner();
     let chunks = chunks.iter().map(as_bytes).collect::<siltstone::Result<_>>();
     chunks.map_err(|error| error::exception(object.py(), &error))
@@ -156,13 +161,50 @@ fn through_c(py: Python<'_>, raised: PyErr) -> PyErr {
 struct PyarrowReader {
     reader: Py<PyAny>,
     schema: SchemaRef,
+    /// The positions of the columns to copy.
+    copied: Vec<usize>,
 }
 
 impl PyarrowReader {
-    fn new(reader: &Bound<'_, PyAny>) -> PyResult<PyarrowReader> {
-        let schema = reader.getattr("schema")?.extract::<PySchema>()?.into_inner();
-        Ok(PyarrowReader { reader: reader.clone().unbind(), schema })
+    /// A reader of `data`: of a reader, and of a table or record batch with columns to copy;
+    /// `None` for other data.
+    fn of(data: &Bound<'_, PyAny>) -> PyResult<Option<PyarrowReader>> {
+        let is_reader = data.hasattr("read_next_batch")?;
+        if !is_reader && !is_of(data, "pyarrow") {
+            return Ok(None);
+        }
+        let Some(schema) = data.getattr_opt("schema")? else { return Ok(None) };
+        let schema = match schema.extract::<PySchema>() {
+            Ok(schema) => schema.into_inner(),
+            Err(error) if is_reader => return Err(error),
+            // The import reports the type.
+            Err(_) => return Ok(None),
+        };
+        let copied = match is_of(data, "pyarrow") {
+            true => sliced::columns(&schema),
+            false => Vec::new(),
+        };
+        let reader = match is_reader {
+            true => data.clone(),
+            false if copied.is_empty() => return Ok(None),
+            false => readable(data)?,
+        };
+        Ok(Some(PyarrowReader { reader: reader.unbind(), schema, copied }))
     }
+
+    fn read<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let batch = self.reader.bind(py).call_method0("read_next_batch")?;
+        if self.copied.is_empty() { Ok(batch) } else { sliced::copied(&batch, &self.copied) }
+    }
+}
+
+/// The reader of a table or a record batch of pyarrow.
+fn readable<'py>(data: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    if data.hasattr("to_reader")? {
+        return data.call_method0("to_reader");
+    }
+    let table = data.py().import("pyarrow")?.getattr("Table")?;
+    table.call_method1("from_batches", ([data],))?.call_method0("to_reader")
 }
 
 impl Iterator for PyarrowReader {
@@ -170,7 +212,7 @@ impl Iterator for PyarrowReader {
 
     fn next(&mut self) -> Option<Self::Item> {
         Python::attach(|py| {
-            let next = self.reader.bind(py).call_method0("read_next_batch");
+            let next = self.read(py);
             match next.and_then(|batch| Ok(batch.extract::<PyRecordBatch>()?.into_inner())) {
                 Ok(batch) => Some(Ok(batch)),
                 Err(end) if end.is_instance_of::<PyStopIteration>(py) => None,

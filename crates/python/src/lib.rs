@@ -86,6 +86,7 @@ mod scan;
 mod shared;
 mod shown;
 mod size;
+mod sliced;
 mod snapshot;
 mod source;
 mod stats;

@@ -13,6 +13,7 @@ use crate::error::{Raise, exception, invalid};
 use crate::frames::{batches_of, ended, is_arrow};
 use crate::nesting;
 use crate::open::{Arguments, OpenMode};
+use crate::sliced::guarded;
 use crate::wait::wait;
 use arrow_array::{ArrayRef, RecordBatch, StructArray, UInt8Array};
 use arrow_schema::{ArrowError, Schema};
@@ -224,7 +225,8 @@ impl TableColumns {
     ) -> PyResult<ArrowArray> {
         let wanted = self.places(py, columns)?;
         nesting::check(batch)?;
-        let batch = batch.extract::<pyo3_arrow::PyRecordBatch>()?.into_inner();
+        let import = || batch.extract::<pyo3_arrow::PyRecordBatch>();
+        let batch = guarded(py, import)??.into_inner();
         let rows: ArrayRef = Arc::new(StructArray::from(batch));
         py.detach(|| stream::decoded_rows(&self.schema, &rows, &wanted)).raise(py).map(array_of)
     }

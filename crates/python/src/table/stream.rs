@@ -2,6 +2,7 @@
 
 use crate::error;
 use crate::nesting;
+use crate::sliced::{GuardedReader, guarded};
 use crate::stream::{ArrowStream, row_field};
 use arrow_array::cast::AsArray;
 use arrow_array::{ArrayRef, RecordBatch, RecordBatchReader, StructArray};
@@ -42,7 +43,8 @@ impl TableStream {
             Ok(own) => Box::new(own.get().take(py)?),
             Err(_) => {
                 nesting::check(stream)?;
-                let reader = stream.extract::<AnyRecordBatch>()?.into_reader()?;
+                let import = || stream.extract::<AnyRecordBatch>()?.into_reader();
+                let reader = GuardedReader(guarded(py, import)??);
                 Box::new(reader.map(|batch| batch.map(rows_of)))
             }
         };
