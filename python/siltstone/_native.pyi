@@ -446,8 +446,8 @@ class Database(_Warms):
         :param expire_at: as for `put`, for all rows.
         :raises Invalid: if the lengths differ, an array has nulls, or the batch is larger than
             `max_batch_bytes`; as for `put`.
-        :raises TypeError: if an argument is a single key or value, or an element has the wrong
-            type; the text names its row.
+        :raises TypeError: if an argument is a single key or value, a set or a mapping, or an
+            element has the wrong type; the text names its row.
         """
     @overload
     def put_many(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import socket
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
@@ -70,6 +71,33 @@ def test_a_number_of_numpy_is_no_key(url: str, number: np.generic) -> None:
                 call()
         db.put(np.bytes_(b"k"), np.array([1.5]))
         assert list(db) == [b"k"]
+
+
+@pytest.mark.parametrize(
+    "wrong", [{b"a", b"b"}, frozenset([b"a"]), {b"a": b"b"}, MappingProxyType({b"a": b"b"})]
+)
+def test_keys_and_values_without_an_order_are_not_paired(filled: str, wrong: Any) -> None:
+    rows = [b"v"] * len(wrong)
+    with siltstone.open(filled) as db, ingest.Job(filled).writer(0) as writer:
+        memtable, table = lsm.MemTable(), lsm.SstWriter(io.BytesIO())
+        calls: list[Callable[[Any, Any], object]] = [
+            db.put_many,
+            writer.add_many,
+            writer.merge_many,
+            memtable.put_many,
+            table.add_many,
+        ]
+        for call in calls:
+            for keys, values in ((wrong, rows), (rows, wrong)):
+                with pytest.raises(TypeError, match="expected a sequence"):
+                    call(keys, values)
+        # A look-up pairs nothing by itself, and the views of one dict have one order.
+        assert len(db.get_many(wrong)) == len(wrong)
+        views = {b"x": b"1", b"y": b"2"}
+        db.put_many(views.keys(), views.values())
+        assert db.get_many([b"y", b"x"]) == [b"2", b"1"]
+        assert writer.rows == 0
+        writer.discard()
 
 
 def test_checkpoints_are_hashable_and_take_any_mapping(url: str) -> None:

@@ -5,7 +5,9 @@ use pyo3::exceptions::{PyBufferError, PyTypeError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
-use pyo3::types::{PyByteArray, PyBytes, PyList, PyMemoryView, PyString};
+use pyo3::types::{
+    PyByteArray, PyBytes, PyFrozenSet, PyList, PyMapping, PyMemoryView, PySet, PyString, PyTuple,
+};
 use siltstone::Error;
 
 /// A key or a value passed by the caller: `bytes` is borrowed for the call; any other C-contiguous
@@ -132,6 +134,27 @@ pub(crate) fn refuse_one(object: &Bound<'_, PyAny>, name: &str) -> PyResult<()> 
     Err(PyTypeError::new_err(format!(
         "{name}: this is one {given}, of type {kind}; pass a list of {name}, as in [{given}]"
     )))
+}
+
+/// Refuses an object without an order where keys and values are paired by their positions. A set
+/// iterates in the order of its hashes, and a mapping over its keys.
+///
+/// # Errors
+/// TypeError with the name of the argument and the correct form; as for [`refuse_one`].
+pub(crate) fn refuse_unpaired(object: &Bound<'_, PyAny>, name: &str) -> PyResult<()> {
+    if object.is_exact_instance_of::<PyList>() || object.is_exact_instance_of::<PyTuple>() {
+        return Ok(());
+    }
+    refuse_one(object, name)?;
+    let text = if object.is_instance_of::<PySet>() || object.is_instance_of::<PyFrozenSet>() {
+        "a set has no order, and keys and values are paired by their positions: pass two lists"
+    } else if object.cast::<PyMapping>().is_ok() {
+        "a mapping is not a sequence: pass its keys() as keys and its values() as values"
+    } else {
+        return Ok(());
+    };
+    let kind = object.get_type().name()?;
+    Err(PyTypeError::new_err(format!("{name}: expected a sequence, not {kind}; {text}")))
 }
 
 /// Number of elements to reference before their bytes are read. The elements lie anywhere in

@@ -1,7 +1,7 @@
 //! `write` and `put_many`: many operations as one atomic batch.
 
 use crate::batch::WriteBatch;
-use crate::bytes::{Elements, HOLD, elements, hold, refuse_one, row};
+use crate::bytes::{Elements, HOLD, elements, hold, refuse_unpaired, row};
 use crate::column::{Column, each_row, null};
 use crate::commit::Commit;
 use crate::database::Database;
@@ -34,8 +34,8 @@ impl Database {
     /// :param expire_at: as for `put`, for all rows.
     /// :raises Invalid: if the lengths differ, an array has nulls, or the batch is larger than
     ///     `max_batch_bytes`; as for `put`.
-    /// :raises TypeError: if an argument is a single key or value, or an element has the wrong
-    ///     type; the text names its row.
+    /// :raises TypeError: if an argument is a single key or value, a set or a mapping, or an
+    ///     element has the wrong type; the text names its row.
     #[pyo3(signature = (keys, values, *, ttl=None, expire_at=None))]
     fn put_many(
         &self,
@@ -154,8 +154,8 @@ impl GrowingBatch {
 
     fn sequences(&mut self, keys: &Bound<'_, PyAny>, values: &Bound<'_, PyAny>) -> PyResult<()> {
         let py = keys.py();
-        refuse_one(keys, "keys")?;
-        refuse_one(values, "values")?;
+        refuse_unpaired(keys, "keys")?;
+        refuse_unpaired(values, "values")?;
         let (mut keys, mut values) = (elements(keys)?, elements(values)?);
         let (mut some, mut beside) = (Vec::with_capacity(HOLD), Vec::with_capacity(HOLD));
         let mut rows = 0;

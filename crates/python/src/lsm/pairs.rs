@@ -1,6 +1,6 @@
 //! Keys and values as arguments: two Arrow columns, or two sequences.
 
-use crate::bytes::{self, refuse_one};
+use crate::bytes::{self, refuse_unpaired};
 use crate::column::{Column, null};
 use crate::error;
 use crate::frames::is_arrow_column;
@@ -18,12 +18,17 @@ pub(crate) enum Pairs<'py> {
 
 impl<'py> Pairs<'py> {
     /// # Errors
-    /// TypeError if an Arrow column is combined with a sequence, and for columns of other types;
+    /// TypeError if an Arrow column is combined with a sequence, for columns of other types, and
+    /// for sets and mappings;
     /// Invalid if the lengths differ, and for nulls.
     pub(crate) fn of(keys: Bound<'py, PyAny>, values: Bound<'py, PyAny>) -> PyResult<Pairs<'py>> {
         let py = keys.py();
         match (is_arrow_column(&keys)?, is_arrow_column(&values)?) {
-            (false, false) => Ok(Pairs::Sequences(keys, values)),
+            (false, false) => {
+                refuse_unpaired(&keys, "keys")?;
+                refuse_unpaired(&values, "values")?;
+                Ok(Pairs::Sequences(keys, values))
+            }
             (true, true) => {
                 let keys = Column::from_python(&keys, "keys")?;
                 let values = Column::from_python(&values, "values")?;
@@ -90,8 +95,6 @@ pub(super) fn each_of_sequences(
     mut row: impl FnMut(&[u8], &[u8]) -> PyResult<()>,
 ) -> PyResult<()> {
     let py = keys.py();
-    refuse_one(keys, "keys")?;
-    refuse_one(values, "values")?;
     if let (Ok(keys), Ok(values)) = (keys.len(), values.len())
         && keys != values
     {
