@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterator
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 from siltstone._numbers import count_of
@@ -43,7 +43,8 @@ def retry(
     :param isolation: as for `Database.transaction`.
     :raises Conflict: if the last attempt conflicts too.
     :raises Invalid: if `attempts` is below 1.
-    :raises TypeError: if the function or the database is asynchronous.
+    :raises TypeError: if the function or the database is asynchronous, or the function is a
+        generator function, whose call runs none of its code.
     """
     for pause in pauses(attempts):
         if pause:
@@ -54,17 +55,35 @@ def retry(
                 raise TypeError("the database is of siltstone.aio: use siltstone.aio.retry with it")
             with opening as transaction:
                 made = function(transaction)
-                if isinstance(made, Coroutine):
-                    made.close()
-                    raise TypeError(
-                        "the function is asynchronous: use siltstone.aio.retry with a database of "
-                        "siltstone.aio"
-                    )
+                _check_done(made)
                 return made
         except Conflict as conflict:
             last = conflict
     last.add_note(f"overtaken in each of {attempts} attempts")
     raise last
+
+
+def _check_done(made: object) -> None:
+    """Checks that the function has run: the call of an `async` function or of a generator function
+    runs none of its code.
+
+    :raises TypeError: if `made` is a coroutine or a generator.
+    """
+    if isinstance(made, Coroutine):
+        made.close()
+        raise TypeError(
+            "the function is asynchronous: use siltstone.aio.retry with a database of siltstone.aio"
+        )
+    check_no_generator(made)
+
+
+def check_no_generator(made: object) -> None:
+    """Checks that the function is no generator function.
+
+    :raises TypeError: if `made` is a generator.
+    """
+    if isinstance(made, Generator | AsyncGenerator):
+        raise TypeError("the function is a generator, whose code has not run: return a list")
 
 
 def pauses(attempts: int) -> Iterator[float]:

@@ -6,6 +6,7 @@ import asyncio
 import gc
 import pickle
 import threading
+from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 
@@ -566,3 +567,28 @@ def test_asyncio_retry_takes_only_what_is_asynchronous(memory_url: str) -> None:
     run(refused())
     with siltstone.open(memory_url) as db, pytest.raises(TypeError, match=r"use siltstone\.retry"):
         run(aio.retry(db, work))
+
+
+def test_retry_takes_no_generator(memory_url: str) -> None:
+    """The call of a generator function runs none of its code, and the write would be lost."""
+
+    def work(transaction: siltstone.Transaction) -> Iterator[bytes]:
+        transaction[b"key"] = b"value"
+        yield b"key"
+
+    async def works(transaction: aio.Transaction) -> AsyncIterator[bytes]:
+        await transaction.put(b"key", b"value")
+        yield b"key"
+
+    async def awaited() -> None:
+        async with aio.open(memory_url) as db:
+            for wrong in (work, works):
+                with pytest.raises(TypeError, match=r"is a generator.* return a list"):
+                    await aio.retry(db, wrong)
+
+    with siltstone.open(memory_url) as db:
+        for wrong in (work, works):
+            with pytest.raises(TypeError, match=r"is a generator.* return a list"):
+                siltstone.retry(db, wrong)
+        assert siltstone.retry(db, lambda transaction: list(work(transaction))) == [b"key"]
+    run(awaited())

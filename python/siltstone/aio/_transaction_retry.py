@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Literal, TypeVar
 
-from siltstone._transaction_retry import pauses
+from siltstone._transaction_retry import check_no_generator, pauses
 from siltstone.exceptions import Conflict
 
 if TYPE_CHECKING:
@@ -30,7 +30,8 @@ async def retry(
     :param isolation: as for `siltstone.Database.transaction`.
     :raises Conflict: if the last attempt conflicts too.
     :raises Invalid: if `attempts` is below 1.
-    :raises TypeError: if the function or the database is not asynchronous.
+    :raises TypeError: if the function or the database is not asynchronous, or the function is a
+        generator function, whose call runs none of its code.
     """
     for pause in pauses(attempts):
         if pause:
@@ -41,6 +42,7 @@ async def retry(
                 raise TypeError("the database is not of siltstone.aio: use siltstone.retry with it")
             async with opening as transaction:
                 made = function(transaction)
+                check_no_generator(made)
                 if not isinstance(made, Awaitable):
                     raise TypeError(
                         "the function is not asynchronous: define it with `async def`, or use "
