@@ -197,6 +197,30 @@ fn changes_before_the_hold_are_acknowledged_like_any_others() {
     });
 }
 
+/// The position of an empty database is one: rows that were not logged follow it. Before, the
+/// number 0 meant that a feed has no position, and the feed skipped them.
+#[test]
+fn rows_after_the_start_of_an_empty_database_are_not_skipped() {
+    Place::of(8).run("one", |env| async move {
+        open(&env).await?.close().await?;
+        let start = changes::newest(&env, LIMIT).await?;
+        let mut unlogged = options();
+        unlogged.writes.wal_enabled = false;
+        let how = OpenOptions { options: unlogged, ..OpenOptions::default() };
+        let db = Database::open(env.clone(), how).await?;
+        put(&db, 1, b"not logged").await?;
+        db.close().await?;
+        let db = open(&env).await?;
+        put(&db, 2, b"logged").await?;
+        db.flush().await?;
+        let token = begin(&env, ChangesFrom::Token(start), None).await;
+        assert_eq!(kind(token), ErrorKind::Expired);
+        let mut oldest = begin(&env, ChangesFrom::Oldest, None).await?;
+        assert_eq!(rest(&mut oldest, 10).await?.len(), 1);
+        db.close().await
+    });
+}
+
 /// After a commit whose successors are gone, nothing can be read: this differs from "nothing new".
 #[test]
 fn a_commit_whose_successors_are_collected_is_expired() {

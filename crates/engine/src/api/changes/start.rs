@@ -214,19 +214,26 @@ fn begin(
             checkpoint: checkpoint.flatten(),
             before: images,
         };
-        if !begins_anywhere {
-            changes.go_to_start(token)?;
-            return Ok(changes);
-        }
-        changes.go_back(token);
-        let (limit, requests) = (changes.objects.limit, Arc::clone(&changes.requests));
-        requests.within(env, limit, "changes", changes.find_start()).await?;
-        if changes.before.is_some() {
-            changes.go_to_start(changes.place)?;
-        }
+        changes.place_at(env, token).await?;
         Ok(changes)
     }
     .boxed()
+}
+
+impl Changes {
+    /// Goes to the position at which a new feed begins.
+    async fn place_at(&mut self, env: &Env, token: ChangeToken) -> Result<()> {
+        if !self.begins_anywhere {
+            return self.go_to_start(token);
+        }
+        self.go_back(token);
+        let (limit, requests) = (self.objects.limit, Arc::clone(&self.requests));
+        requests.within(env, limit, "changes", self.find_start()).await?;
+        match self.before.is_some() {
+            true => self.go_to_start(self.place),
+            false => Ok(()),
+        }
+    }
 }
 
 /// The checkpoint of the before-images of a feed that begins at `since`; `None` if the start makes

@@ -303,7 +303,7 @@ impl Pressure {
         }
         let (pressure, cause) = self.limits.pressure(load);
         if pressure == 0.0 {
-            // What an earlier pressure charged is void: it has no cause any more.
+            // The charge of an earlier pressure is void: it has no cause any more.
             *due = now;
             return Ok(());
         }
