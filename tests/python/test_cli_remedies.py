@@ -130,14 +130,19 @@ def test_a_table_takes_only_its_rows(url: str, tmp_path: Path) -> None:
     pairs = tmp_path / "pairs.csv"
     pairs.write_text("key,value\na,1\n")
     key, value = works(url, "scan").removesuffix("\n").split("\t")
-    commands = ["put", "a", "1"], ["put", key, "1"], ["put", key, ""], ["ingest", str(pairs)]
+    commands = (
+        ["put", "a", "1"],
+        ["put", "--escaped", key, "1"],
+        ["put", "--escaped", key, ""],
+        ["ingest", str(pairs)],
+    )
     for command in commands:
         done = CliRunner().invoke(main, ["--path", url, *command])
         assert done.exit_code == 1
         assert "the database is a table" in done.stderr
         assert "in Python, or with Spark" in done.stderr
-    works(url, "delete", key)
-    works(url, "put", key, value)
+    works(url, "delete", "--escaped", key)
+    works(url, "put", "--escaped", key, value)
     with siltstone.open_reader(url) as reader:
         (row,) = pa.table(reader.table.scan()).to_pylist()
         assert row == {"country": "DE", "day": 1, "rows": 5}
