@@ -9,7 +9,7 @@ from typing import Any
 from siltstone import _native
 from siltstone._numbers import count_of
 from siltstone._open import StoreOptionsSource, Url, _store, _text, hidden
-from siltstone.exceptions import Invalid
+from siltstone.exceptions import Fenced, Invalid
 from siltstone.merging import MergeOperatorSource, described
 from siltstone.options import Options, named_options
 from siltstone.stats import Compaction
@@ -64,8 +64,9 @@ def compact(
     It needs no writer and disturbs none: rows that the writer has not flushed are not affected, and
     rows that a snapshot of the writer may read are kept. It stops another compactor of the
     database: the embedded compactor of the writer continues after the next flush, and a compactor
-    in another process ends with `Fenced`. It first completes the compactions that an earlier
-    compactor left unfinished.
+    in another process ends with `Fenced`. If a compactor starts just after this one and so stops
+    it, this one begins once more. It first completes the compactions that an earlier compactor left
+    unfinished.
 
     :param options: `Options`, or a dict of the same names. Options about compaction and tables
         apply.
@@ -78,7 +79,8 @@ def compact(
         latter is an estimate, because some tables may not be read.
     :returns: the compactions, in order; an empty list if there was nothing to merge.
     :raises NotFound: if there is no database at `url`.
-    :raises Fenced: if another compactor has taken over. It continues from the completed work.
+    :raises Fenced: if other compactors have taken over twice. They continue from the completed
+        work.
     :raises Invalid, Denied, Unavailable, Timeout, Corruption, Unsupported: see
         `siltstone.exceptions`.
     """
@@ -94,7 +96,12 @@ def compact(
             on_event(what)
 
     named, store = named_options(options), _store(store_options)
-    _native.compact(_text(url), named, store, operator, count, _teller(noted, on_progress))
+    asked = (_text(url), named, store, operator, count, _teller(noted, on_progress))
+    try:
+        _native.compact(*asked)
+    except Fenced:
+        # The embedded compactor of a writer starts at a flush, which may be just now.
+        _native.compact(*asked)
     return done
 
 
