@@ -318,7 +318,7 @@ impl Changes {
     /// Appends the next record to `out`, or the next part of an ingest.
     async fn step(&mut self, rows: usize, bytes: usize, out: &mut ChangeRows) -> Result<()> {
         let Some((record, behind)) = self.records.front().cloned() else { return Ok(()) };
-        let (first, last) = numbers(&record)?;
+        let (first, last) = record.seqs();
         if self.skips(last, behind) {
             return Ok(());
         }
@@ -338,7 +338,6 @@ impl Changes {
                 }
             }
             WalRecord::Batch { bytes, .. } => push_batch(&bytes, first, self.time, out)?,
-            _ => {}
         }
         self.records.pop_front();
         let timeline = self.state.history_behind(last);
@@ -376,7 +375,7 @@ impl Changes {
                 }
                 continue;
             };
-            let (first, last) = numbers(&record)?;
+            let (first, last) = record.seqs();
             if !self.skips(last, behind) {
                 self.begin_behind(first.minus(1));
             }
@@ -559,22 +558,6 @@ fn check_state(state: &Manifest, place: &ChangeToken, until: Option<&ChangeToken
         }
     }
     Ok(())
-}
-
-/// The first and last sequence number of `record`.
-///
-/// # Errors
-/// Unsupported for a record of a newer version.
-fn numbers(record: &WalRecord) -> Result<(Seq, Seq)> {
-    match record {
-        WalRecord::Batch { first_seq, ops, .. } => {
-            Ok((*first_seq, first_seq.plus(u64::from(*ops).saturating_sub(1))))
-        }
-        WalRecord::Ingest(ingest) => Ok((ingest.first_seq, ingest.last_seq())),
-        _ => Err(Error::unsupported(
-            "the log holds a record that this version cannot read; upgrade siltstone",
-        )),
-    }
 }
 
 async fn newest_state(env: &Env, limit: std::time::Duration) -> Result<(Objects, Arc<Manifest>)> {

@@ -98,13 +98,10 @@ pub(crate) fn insert_rows(
     let (mut first, mut last) = (None, None);
     let mut batches = Vec::new();
     for record in body.records() {
-        let (first_seq, ops, bytes) = match record? {
-            WalRecord::Batch { first_seq, ops, bytes } => (first_seq, ops, bytes),
-            // An ingest is the last record, and the caller handles it.
-            WalRecord::Ingest(_) => break,
-            _ => return Err(unknown_record(body.id)),
-        };
-        let end = first_seq.plus(u64::from(ops).saturating_sub(1));
+        let record = record?;
+        let (first_seq, end) = record.seqs();
+        // An ingest is the last record, and the caller handles it.
+        let WalRecord::Batch { bytes, .. } = record else { break };
         if end > flushed {
             if first.is_none() && first_seq != before.next() {
                 return Err(does_not_follow(body.id, before, first_seq));
@@ -127,11 +124,4 @@ fn does_not_follow(id: WalId, before: Seq, found: Seq) -> Error {
         .with("object", ObjectName::Wal(id))
         .with("expected", before.next())
         .with("found", found)
-}
-
-/// The error for a kind of record that a newer version writes. The codec refuses kinds that it does
-/// not know.
-fn unknown_record(id: WalId) -> Error {
-    Error::unsupported("the WAL holds a record that this version can not replay; upgrade")
-        .with("wal id", id)
 }

@@ -53,7 +53,6 @@ pub struct WalRecords {
 
 /// One record.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum WalRecord {
     /// A batch that was committed as a whole.
     Batch {
@@ -91,6 +90,19 @@ pub enum WalIngestContent {
     },
     /// Tables in the database's own folder, as the manifest crate encodes them.
     Tables(Bytes),
+}
+
+impl WalRecord {
+    /// Its first and last sequence number.
+    #[must_use]
+    pub fn seqs(&self) -> (Seq, Seq) {
+        match self {
+            Self::Batch { first_seq, ops, .. } => {
+                (*first_seq, first_seq.plus(u64::from(*ops).saturating_sub(1)))
+            }
+            Self::Ingest(ingest) => (ingest.first_seq, ingest.last_seq()),
+        }
+    }
 }
 
 impl WalIngest {
