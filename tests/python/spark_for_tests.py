@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import sys
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -40,8 +42,13 @@ def session_environment() -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def spark(session_settings: dict[str, str], session_environment: dict[str, str]):
-    """A session with two slots. Its workers run this interpreter."""
-    with pytest.MonkeyPatch.context() as patch:
+    """A session with two slots. Its workers run this interpreter.
+
+    Modules without settings of their own share a JVM, which is warm after the first. Settings and
+    variables reach a JVM when it starts, and stay in it.
+    """
+    jvm = own_jvm() if session_settings or session_environment else nullcontext()
+    with jvm, pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYSPARK_PYTHON", sys.executable)
         patch.setenv("PYSPARK_DRIVER_PYTHON", sys.executable)
         patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
@@ -52,7 +59,6 @@ def spark(session_settings: dict[str, str], session_environment: dict[str, str])
         session = begun({**SETTINGS, **session_settings})
         yield session
         session.stop()
-        ended()
 
 
 def begun(settings: dict[str, str]) -> Any:
@@ -71,8 +77,18 @@ def begun(settings: dict[str, str]) -> Any:
         return builder.getOrCreate()
 
 
-def ended() -> None:
-    """Ends the JVM of a session that was stopped.
+@contextmanager
+def own_jvm() -> Iterator[None]:
+    """The sessions inside share a JVM with none outside."""
+    end_jvm()
+    try:
+        yield
+    finally:
+        end_jvm()
+
+
+def end_jvm() -> None:
+    """Ends the JVM of this process, whose sessions were stopped, if there is one.
 
     PySpark keeps one JVM for each process and has no public call to end it. The private name is the
     same from 3.5 to 4.3; if it is missing, the JVM stays until the process ends.

@@ -39,13 +39,13 @@ def spark(tmp_path: Path):
     from pyspark.sql import SparkSession  # noqa: PLC0415 - starts nothing before it is needed
 
     import spark_cluster_for_tests as clusters  # noqa: PLC0415
-    from spark_for_tests import ended  # noqa: PLC0415
+    from spark_for_tests import own_jvm  # noqa: PLC0415
 
     if not clusters.has_both_addresses():
         pytest.skip("this system has one address of the loopback network")
     cluster = clusters.Cluster(tmp_path)
     try:
-        with pytest.MonkeyPatch.context() as patch:
+        with own_jvm(), pytest.MonkeyPatch.context() as patch:
             patch.setenv("PYSPARK_PYTHON", sys.executable)
             patch.setenv("SPARK_LOCAL_IP", clusters.HOSTS[0])
             patch.delenv("PYTHONPATH", raising=False)
@@ -56,7 +56,6 @@ def spark(tmp_path: Path):
             session = builder.config("spark.executorEnv.PYTHONPATH", "packages").getOrCreate()
             yield session
             session.stop()
-            ended()
     finally:
         cluster.end()
 

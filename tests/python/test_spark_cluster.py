@@ -36,7 +36,7 @@ from spark_cluster_for_tests import (
     follow_parent,
     has_both_addresses,
 )
-from spark_for_tests import ended, worker_path
+from spark_for_tests import own_jvm, worker_path
 from spark_sources_for_tests import SOURCES, Away, ShortLived
 from spark_versions_for_tests import frame_of_table
 
@@ -537,12 +537,12 @@ def session(cluster: Cluster, monkeypatch):
     builder = SparkSession.builder.master(cluster.url)
     for name, value in {**SETTINGS, **OURS}.items():
         builder = builder.config(name, value)
-    session = builder.getOrCreate()
-    for source in SOURCES:
-        session.dataSource.register(source)
-    yield session
-    session.stop()
-    ended()
+    with own_jvm():
+        session = builder.getOrCreate()
+        for source in SOURCES:
+            session.dataSource.register(source)
+        yield session
+        session.stop()
 
 
 def test_every_load_is_there_once_or_not_at_all(session, cluster: Cluster, tmp_path: Path) -> None:
