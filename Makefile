@@ -284,7 +284,7 @@ soak: tools java $(VENV)/.installed ## The long runs: 2,000 seeds, 400 banks, ev
 	LINEAR_SEEDS=4000 LINEAR_KEYS=40000 $(CARGO) test --release --locked -p siltstone-tests \
 		--test linear -- --nocapture
 	HOSTILE=full $(CARGO) test --release --locked -p siltstone-tests --test hostile -- --nocapture
-	EXPLORE=full $(CARGO) test --release --locked -p siltstone-tests --test explorer -- --nocapture
+	EXPLORE=full $(CARGO) test --release --locked -p siltstone-explorer -- --nocapture
 	SILTSTONE_KILLS=$(KILLS) $(BIN)/python -m pytest -s tests/python/test_kill_all.py
 	SILTSTONE_KILLS=2000 $(BIN)/python -m pytest -s tests/python/test_kill_jobs.py
 	SILTSTONE_KILLS=2000 $(BIN)/python -m pytest -s tests/python/test_two_phase.py

@@ -22,6 +22,7 @@
 //! | `feeding` | a separate world: consumers of a change feed hold the log, and a collector frees
 //! it |
 
+#![cfg(test)]
 #![forbid(unsafe_code)]
 #![allow(
     clippy::disallowed_methods,
