@@ -2,8 +2,10 @@
 //! are put into a table with those of others.
 
 use crate::{World, get, put, quiet, tell};
-use siltstone::Accept;
+use siltstone::{Accept, Env, Options};
+use siltstone_tests::latency::{Latencies, slow};
 use siltstone_tests::places::manifest;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Lives that are too short for a compaction.
@@ -44,6 +46,30 @@ fn short_lives_do_not_fill_l0() {
         assert!(db.stats().unflushed_wal_objects <= 24);
         reader.close().await.expect("nothing is written");
         db.close().await.expect("a healthy store");
+    });
+}
+
+/// A life on a store with latency is shorter than a compaction. Before, each close gave up the job
+/// that had begun, so none was ever done, and L0 grew until writes stopped.
+#[test]
+fn short_lives_finish_their_compactions() {
+    tell(async |world| {
+        let clock = Arc::clone(&world.env.clock);
+        let (store, _) = slow(Arc::clone(&world.env.store), clock, Latencies::fixed(), 5);
+        let world = World { env: Env { store, ..world.env.clone() }, ..world };
+        let options = || Options { embedded_compactor: true, ..quiet() };
+        let (mut most, mut longest) = (0, Duration::ZERO);
+        for n in 0..LIVES {
+            let db = world.open(options()).await;
+            put(&db, &format!("key {n}"));
+            let begun = world.env.clock.monotonic();
+            db.close().await.expect("a healthy store");
+            longest = longest.max(world.env.clock.monotonic() - begun);
+            most = most.max(manifest(&world.env).await.l0.len());
+        }
+        let state = manifest(&world.env).await;
+        assert!(!state.runs.is_empty() && most <= 9, "up to {most} tables in L0");
+        assert!(longest < Duration::from_secs(2), "a close took {longest:?}");
     });
 }
 

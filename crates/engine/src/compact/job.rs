@@ -132,6 +132,9 @@ impl JobWork<'_> {
             }
             match started.merged(&state) {
                 Ok(layers) => {
+                    let bytes = layers.iter().flatten().map(|table| table.object_bytes).sum();
+                    let rate = host.options().compaction.compaction_bytes_per_second;
+                    host.compactor().weighs(self.id, bytes, rate);
                     if let Err(error) = self.merge(&Arc::new(layers)).await {
                         return self.ends_by(started, error).await;
                     }
@@ -139,7 +142,7 @@ impl JobWork<'_> {
                 Err(refusal) => return self.give_up(refusal).await,
             }
         }
-        host.check_open()?;
+        host.compactor().check_open(&**host, self.id)?;
         let state = host.manifests().newest_known();
         let record = host.compactor().chain.newest(host.manifests()).await?;
         let finish = self.job().await?.finish(&state, self.epoch, retire(&record, &state));
@@ -242,7 +245,7 @@ impl JobWork<'_> {
                 }
                 JobEvent::Merged => {}
                 JobEvent::Time => {
-                    host.check_open()?;
+                    host.compactor().check_open(&**host, self.id)?;
                     chain.look(host.manifests()).await?;
                 }
             }

@@ -67,6 +67,7 @@ use siltstone_store::supervise::caught;
 use start::{PlanStart, Starter};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The requested compaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -92,6 +93,8 @@ pub(crate) struct Compactor {
     pub(crate) log: CompactionLog,
     limit: Limit,
     memory: MergeMemory,
+    /// Whether brief jobs go on although the handle was closed.
+    finishes: AtomicBool,
 }
 
 /// Memory that jobs and ranges reuse. It is freed when no job runs.
@@ -138,6 +141,8 @@ struct CompactorState {
     fenced: Option<Error>,
     /// Jobs that run here.
     active: HashSet<JobId>,
+    /// Those of them that read at most [`BRIEF_JOB_BYTES`].
+    brief: HashSet<JobId>,
     /// Identities under which this process has claimed ranges of a job, including those of earlier
     /// runs.
     workers: HashMap<JobId, Vec<AttemptId>>,
@@ -145,11 +150,37 @@ struct CompactorState {
     failed: Option<Error>,
 }
 
+/// Bytes of the tables that a brief job reads. It takes a second on a store with usual latency.
+/// Without it, short-lived writers would give up each job, and L0 would grow until writes stop.
+const BRIEF_JOB_BYTES: u64 = 8 << 20;
+
 impl Compactor {
     /// Waits until no job runs. The caller must have closed the handle, so that no job begins.
     pub(crate) async fn at_rest(&self) {
         let _leaving = self.chain.leaves();
         drop(self.turn.write().await);
+    }
+
+    /// Sets whether brief jobs go on although the handle was closed. The others stop.
+    pub(crate) fn finish_brief_jobs(&self, finishes: bool) {
+        self.finishes.store(finishes, Ordering::Release);
+    }
+
+    /// Records the number of bytes that a job reads, at most `rate` a second.
+    fn weighs(&self, job: JobId, bytes: u64, rate: Option<u64>) {
+        if bytes <= rate.unwrap_or(u64::MAX).min(BRIEF_JOB_BYTES) {
+            self.held.lock().brief.insert(job);
+        }
+    }
+
+    /// An error if the handle has ended, unless `job` is finished before the end.
+    fn check_open(&self, host: &dyn Host, job: JobId) -> Result<()> {
+        let is_finished =
+            || self.finishes.load(Ordering::Acquire) && self.held.lock().brief.contains(&job);
+        match host.check_open() {
+            Err(error) if error.kind() == ErrorKind::Closed && is_finished() => Ok(()),
+            checked => checked,
+        }
     }
 
     /// Whether `worker` is an identity of this process.
@@ -175,6 +206,7 @@ impl Compactor {
     fn ends(&self, job: JobId, is_done: bool) {
         let mut held = self.held.lock();
         held.active.remove(&job);
+        held.brief.remove(&job);
         if held.active.is_empty() {
             self.memory.clear();
         }

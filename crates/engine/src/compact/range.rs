@@ -438,7 +438,7 @@ impl RangeWorker {
             if let Some(more) = ended {
                 return Ok(Some((state.0, state.1, more)));
             }
-            self.host.check_open()?;
+            self.check_open()?;
             if !self.wanted.holds() {
                 return Ok(None);
             }
@@ -449,10 +449,14 @@ impl RangeWorker {
     async fn pay(&self, bytes: u64) -> Result<()> {
         let options = &self.host.options().compaction;
         let Some(per_second) = options.compaction_bytes_per_second else { return Ok(()) };
-        let go_on = || self.wanted.holds() && self.host.check_open().is_ok();
+        let go_on = || self.wanted.holds() && self.check_open().is_ok();
         let limit = &self.host.compactor().limit;
         limit.pay(&*self.host.env().clock, bytes, per_second, go_on).await;
-        self.host.check_open()
+        self.check_open()
+    }
+
+    fn check_open(&self) -> Result<()> {
+        self.host.compactor().check_open(&*self.host, self.job)
     }
 
     /// Merges one slice on a blocking thread. A store that accepts chunks immediately gets them
@@ -465,7 +469,9 @@ impl RangeWorker {
         let (host, wanted) = (Arc::clone(&self.host), self.wanted.clone());
         let rate = host.options().compaction.compaction_bytes_per_second;
         let most = rate.map_or(u64::MAX, |_| SLICE_BYTES as u64);
-        let go_on = move |written| written < most && wanted.holds() && host.check_open().is_ok();
+        let job = self.job;
+        let is_open = move || host.compactor().check_open(&*host, job).is_ok();
+        let go_on = move |written| written < most && wanted.holds() && is_open();
         let mut upload = sender.lend();
         let work = move || {
             let made = merging.slice(&mut builder, upload.as_deref_mut(), go_on);

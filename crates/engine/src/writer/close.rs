@@ -7,6 +7,7 @@
 use super::commit::Tail;
 use super::life::Phase;
 use super::state::Writer;
+use crate::compact::job::either;
 use siltstone_base::Result;
 use siltstone_manifest::Edit;
 use siltstone_store::supervise::closed;
@@ -75,6 +76,9 @@ const MOST_OBJECTS_LEFT: usize = 24;
 /// (rule F5).
 const MOST_LIVES_LEFT: usize = 12;
 
+/// Brief compactions are finished for at most this share of the deadline of the close.
+const SHARE_FOR_JOBS: u32 = 4;
+
 /// Freezes the memtable, unless its rows stay in the log.
 fn freeze(writer: &Writer) {
     let mut tail = writer.tail.lock();
@@ -117,11 +121,16 @@ async fn shut_down(writer: &Arc<Writer>) -> Result<()> {
     }
     let deadline = writer.env.clock.monotonic() + writer.options.deadline;
     let steps = async {
+        writer.compactor.finish_brief_jobs(true);
         writer.set_phase(Phase::DrainWal);
         until(writer, Phase::Done).await?;
-        // The compactor has seen the phase and stops. The next compactor continues after the
-        // progress that this one has recorded.
-        writer.compactor.at_rest().await;
+        // The compactor has seen the phase and stops, but for brief jobs. The next compactor
+        // continues after the progress that this one has recorded.
+        let patience = writer.env.clock.sleep(writer.options.deadline / SHARE_FOR_JOBS);
+        if either(writer.compactor.at_rest(), patience).await.is_none() {
+            writer.compactor.finish_brief_jobs(false);
+            writer.compactor.at_rest().await;
+        }
         writer.collector.at_rest().await;
         let edit = Edit::CloseClean { epoch: writer.epoch };
         // Hold the lock of the pins, so that no pin is committed after the clean close.
@@ -131,6 +140,7 @@ async fn shut_down(writer: &Arc<Writer>) -> Result<()> {
     let troubles = writer.context.requests.troubles();
     let began = troubles.moment();
     let ended = writer.env.deadline(writer.options.deadline, "close", steps).await;
+    writer.compactor.finish_brief_jobs(false);
     let why = |error| explained(error, troubles.since(began).or_else(|| troubles.of_log()));
     ended.map_err(why)?;
     crate::writer::collector::tidy(writer, deadline).await;
