@@ -184,10 +184,8 @@ fn holes() -> Vec<Drop> {
         // A's first record is acknowledged, and no manifest records it.
         Drop::new(Rule::LaterProvesHole, |_| vec![plain(1, 2, &[]), plain(1, 0, &[])])
             .with(DESTROYED),
-        Drop::new(Rule::LaterProvesHole, |rules| {
-            vec![writer(1, 2, &[], true), Reader::actor(0, rules)]
-        })
-        .with(DESTROYED),
+        Drop::new(Rule::LaterProvesHole, |rules| vec![plain(1, 2, &[]), Reader::actor(0, rules)])
+            .with(DESTROYED),
         Drop::new(Rule::ProofByWatermark, |_| vec![plain(2, 2, &[]), plain(2, 0, &[])]),
         Drop::new(Rule::ReadAgainBeforeHole, |_| vec![plain(1, 2, &[]), plain(1, 0, &[])]),
         Drop::new(Rule::JudgeHolesByTheClaim, |_| {

@@ -1,7 +1,8 @@
 //! A damaged object of the log cuts it there (rule Y2).
 
-use super::{Harm, World, expected, is_conflict, key, mend, open, put, tell};
-use siltstone::{ErrorKind, Seq};
+use super::{DEADLINE, Harm, World, expected, is_conflict, key, mend, open, options, put, tell};
+use siltstone::verify::verify;
+use siltstone::{Database, Env, ErrorKind, OpenOptions, Options, Progress, Result, Seq};
 use siltstone_base::{ObjectName, WalId};
 use siltstone_sst::wal;
 use std::ops::Range;
@@ -81,6 +82,57 @@ fn every_object_harmed() {
             world.goes_on_with(&expected(kept));
             repaired += 1;
         }
+    }
+}
+
+/// A life that closes cleanly and leaves the `written` rows in the log, once L0 has half of its
+/// tables; before, they go into a table.
+async fn closed_life(env: Env, written: Range<u64>) -> Result<()> {
+    let options = Options { l0_sst_size_bytes: 1 << 20, embedded_compactor: false, ..options() };
+    let how = OpenOptions { create: true, options, ..OpenOptions::default() };
+    let db = Database::open(env, how).await?;
+    for row in written {
+        put(&db, &key(row)).await?;
+    }
+    db.close().await
+}
+
+/// A clean close records where the log ends (rule F2), so a missing end is damage, also if nothing
+/// of the log is left. Before, the database opened without the rows.
+#[test]
+fn an_end_that_a_clean_close_knows() {
+    const IN_TABLES: u64 = 8;
+    const ROWS: u64 = 13;
+    for lost in 1.. {
+        let world = World::new(lost as u64);
+        world.run("writers", |env| async move {
+            for row in 0..IN_TABLES {
+                closed_life(env.clone(), row..row + 1).await?;
+            }
+            closed_life(env, IN_TABLES..ROWS).await
+        });
+        let mut log = log(&world);
+        let first = log.iter().rposition(|(_, seq)| seq.get() == IN_TABLES).expect("a life") + 1;
+        assert_eq!(log.last().expect("rows in the log").1, Seq(ROWS));
+        if log.len() - first < lost {
+            assert_eq!(lost as u64, ROWS - IN_TABLES + 2, "the rows and a fence");
+            return;
+        }
+        let gone = log.split_off(log.len() - lost);
+        for (id, _) in &gone {
+            world.harm(ObjectName::Wal(*id), Harm::Removed);
+        }
+        let kept = log.iter().map(|(_, seq)| seq.get()).max().unwrap_or(0);
+        assert!(!world.opens(), "{kept} of {ROWS} rows are left");
+        let told = world.run("teller", |env| async move { tell(&env).await });
+        assert_eq!((told.needed, told.seq_kept), (true, Seq(kept)));
+        assert!(told.objects_unknown >= gone.len() as u64, "{told:?}");
+        let report = world.run("verifier", |env| async move {
+            verify(&env, DEADLINE, &Progress::default()).await
+        });
+        assert_eq!(report.problems[0].object, ObjectName::Wal(gone[0].0));
+        world.run("mender", |env| async move { mend(&env).await });
+        world.goes_on_with(&expected(kept));
     }
 }
 

@@ -40,7 +40,8 @@ impl Writer {
         let flushed = flushed || running.durable_rows(own).is_empty();
         let done = running.sent.len() == self.plan.records && running.window.is_settled();
         if self.plan.close && done && flushed {
-            let edit = Edit::CloseClean { epoch: running.epoch };
+            let wal_id_last_seen = running.window.committed();
+            let edit = Edit::CloseClean { epoch: running.epoch, wal_id_last_seen };
             world.then(out, Step::of(me, ROLE, What::BeginsClose), |next| {
                 on(next, me, |writer, world| writer.commit(world.rules, edit, Purpose::Close));
             });

@@ -132,7 +132,8 @@ async fn shut_down(writer: &Arc<Writer>) -> Result<()> {
             writer.compactor.at_rest().await;
         }
         writer.collector.at_rest().await;
-        let edit = Edit::CloseClean { epoch: writer.epoch };
+        let wal_id_last_seen = writer.log.last_committed();
+        let edit = Edit::CloseClean { epoch: writer.epoch, wal_id_last_seen };
         // Hold the lock of the pins, so that no pin is committed after the clean close.
         let _pins = writer.pins.lock().await;
         writer.manifests.commit(edit).await.map(|_| ())

@@ -18,7 +18,7 @@ use crate::layer::Layer;
 use crate::rules::{Rule, Rules};
 use crate::span::Span;
 use crate::state::{CheckpointOwner, Manifest};
-use siltstone_base::{CheckpointId, Epoch, Seq, SstDescriptor, SstId, TablePart};
+use siltstone_base::{CheckpointId, Epoch, Seq, SstDescriptor, SstId, TablePart, WalId};
 
 /// Removes every part of one table from the state. The previous writer was fenced, and the next
 /// opener finds the epoch closed.
@@ -127,7 +127,8 @@ impl GiveUpTable {
             one.owner == CheckpointOwner::User && self.checkpoints.contains(&one.id)
         };
         next.checkpoints.retain(|one| !goes(one));
-        close(next, self.epoch)
+        // It wrote nothing.
+        close(next, self.epoch, WalId::NONE)
     }
 
     fn cover_of(&self, part: &TablePart) -> Option<&Option<SstDescriptor>> {

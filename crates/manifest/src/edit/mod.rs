@@ -62,7 +62,7 @@ use crate::features::UNITS;
 use crate::invariant::INVARIANTS;
 use crate::rules::{Rule, Rules};
 use crate::state::{CheckpointOwner, KeptFence, Manifest};
-use siltstone_base::{AttemptId, CheckpointId, Epoch, ManifestId, SstId, UnixMillis};
+use siltstone_base::{AttemptId, CheckpointId, Epoch, ManifestId, SstId, UnixMillis, WalId};
 
 /// One change to a database's state.
 #[expect(clippy::large_enum_variant, reason = "one is made for each commit, and not kept")]
@@ -93,6 +93,9 @@ pub enum Edit {
     CloseClean {
         /// The writer's epoch.
         epoch: Epoch,
+        /// The end of its log: its last object or, without writes, its fence. From now on a log
+        /// that ends before it has a hole (rule F2).
+        wal_id_last_seen: WalId,
     },
     /// Pins the manifest that this commit creates, or the version pinned by another checkpoint.
     AddCheckpoint(NewCheckpoint),
@@ -205,7 +208,9 @@ impl Edit {
                 writer::check_epoch(&next, *epoch)?;
                 writer::keep_fences(&mut next, fences);
             }
-            Edit::CloseClean { epoch } => writer::close(&mut next, *epoch)?,
+            Edit::CloseClean { epoch, wal_id_last_seen } => {
+                writer::close(&mut next, *epoch, *wal_id_last_seen)?;
+            }
             Edit::AddCheckpoint(new) => new.apply(&mut next)?,
             Edit::RefreshCheckpoint { id, expires_at } => {
                 checkpoint::refresh(&mut next, *id, *expires_at)?;
@@ -263,7 +268,7 @@ impl Edit {
             Edit::KeepFences { epoch, fences } => {
                 state.writer_epoch == *epoch && writer::keeps_all(state, fences)
             }
-            Edit::CloseClean { epoch } => {
+            Edit::CloseClean { epoch, .. } => {
                 let mut writers = state.writers.iter();
                 writers.any(|writer| writer.epoch == *epoch && writer.clean_close)
             }
@@ -344,6 +349,12 @@ impl Edit {
         source.and_then(|id| base.checkpoint(id)).is_some_and(|one| {
             matches!(one.owner, CheckpointOwner::Clone(_)) && one.expires_at.is_none()
         })
+    }
+
+    /// A clean close that records nothing about the log.
+    #[must_use]
+    pub fn close_without_log(epoch: Epoch) -> Edit {
+        Edit::CloseClean { epoch, wal_id_last_seen: WalId::NONE }
     }
 
     /// Whether a destroyed database still accepts it.

@@ -149,8 +149,21 @@ fn a_claim_without_take_over_names_the_epoch_that_may_be_alive() {
     let polite = Edit::ClaimWriter(ClaimWriter { take_over: false, ..claim(2, 9) });
     let refused = polite.apply(&manifest());
     assert_eq!(refused, Err(Conflict::NotClosed { epoch: Epoch(2) }.into()));
-    let closed = Edit::CloseClean { epoch: Epoch(2) }.apply(&manifest()).unwrap();
+    let closed = closed(2, 0).apply(&manifest()).unwrap();
     assert!(polite.apply(&closed).is_ok());
+}
+
+fn closed(epoch: u64, last: u64) -> Edit {
+    Edit::CloseClean { epoch: Epoch(epoch), wal_id_last_seen: WalId(last) }
+}
+
+/// F2: after a clean close a log that ends earlier has a hole.
+#[test]
+fn a_clean_close_records_the_end_of_the_log() {
+    let known = manifest().wal_id_last_seen;
+    let next = closed(2, known.get() + 3).apply(&manifest()).unwrap();
+    assert_eq!(next.wal_id_last_seen, WalId(known.get() + 3));
+    assert_eq!(closed(2, 1).apply(&manifest()).unwrap().wal_id_last_seen, known);
 }
 
 #[test]
@@ -528,7 +541,7 @@ fn any_edit() -> impl Strategy<Value = Edit> {
 /// Names of large batches are reserved, one batch is installed, or the writer ends.
 fn any_of_batches() -> impl Strategy<Value = Edit> {
     prop_oneof![
-        (0..4u64).prop_map(|epoch| Edit::CloseClean { epoch: Epoch(epoch) }),
+        (0..4u64, 0..12u64).prop_map(|(epoch, last)| closed(epoch, last)),
         (0..4u64, 90..93u128, 90..93u128).prop_map(|(epoch, name, gone)| {
             let let_go = (name != gone).then_some(SstId(gone)).into_iter().collect();
             let (epoch, names) = (Epoch(epoch), vec![SstId(name)]);

@@ -315,9 +315,11 @@ pub(super) fn keeps_all(state: &Manifest, fences: &[KeptFence]) -> bool {
     fences.iter().all(|fence| state.kept_fences.contains(fence))
 }
 
-/// Records that the newest writer closed with every outcome known.
-pub(super) fn close(next: &mut Manifest, epoch: Epoch) -> Result<(), Refusal> {
+/// Records that the newest writer closed with every outcome known, and where its log ends. The rows
+/// between the last flush and that end are nowhere else.
+pub(super) fn close(next: &mut Manifest, epoch: Epoch, last: WalId) -> Result<(), Refusal> {
     check_epoch(next, epoch)?;
+    next.wal_id_last_seen = next.wal_id_last_seen.max(last);
     if let Some(writer) = next.writers.last_mut() {
         writer.clean_close = true;
     }

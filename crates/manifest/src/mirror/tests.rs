@@ -330,7 +330,7 @@ fn a_mirror_refuses_writers_until_it_is_promoted() {
     let claim = Edit::ClaimCompactor { writer: None, expected: Epoch(0), claim: AttemptId(9) };
     let is_mirror = Err(Conflict::Mirror { database: MIRROR }.into());
     assert_eq!(claim.apply(&mirror), is_mirror);
-    assert_eq!(Edit::CloseClean { epoch: Epoch(0) }.apply(&mirror), is_mirror);
+    assert_eq!(Edit::close_without_log(Epoch(0)).apply(&mirror), is_mirror);
     let promote = Edit::Mirror(MirrorEdit::Promote { request: RequestId(1) });
     let promoted = promote.apply(&mirror).unwrap();
     assert!(claim.apply(&promoted).is_ok());

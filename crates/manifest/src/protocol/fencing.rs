@@ -285,7 +285,7 @@ impl OpenWriter {
         match &self.phase {
             OpenPhase::Done(recovered) => Some(recovered.close()),
             _ if self.rules.has(Rule::CloseAfterConfirm) => None,
-            _ => self.epoch().map(|epoch| Edit::CloseClean { epoch }),
+            _ => self.epoch().map(Edit::close_without_log),
         }
     }
 

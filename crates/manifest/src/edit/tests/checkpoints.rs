@@ -46,7 +46,7 @@ fn a_writers_checkpoint_is_the_writers() {
 
     let own = FlushL0 { release, ..FlushL0::nothing(Epoch(2), &base) };
     assert!(Edit::FlushL0(own).apply(&base).unwrap().checkpoint(id).is_none());
-    let closed = Edit::CloseClean { epoch: Epoch(2) }.apply(&base).unwrap();
+    let closed = Edit::close_without_log(Epoch(2)).apply(&base).unwrap();
     assert!(closed.checkpoint(id).is_none());
     let claimed = Edit::ClaimWriter(claim(2, 9));
     assert!(claimed.apply(&base).unwrap().checkpoint(id).is_none());

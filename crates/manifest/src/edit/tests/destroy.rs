@@ -123,7 +123,7 @@ fn no_edit_fits_an_unpinned_destroyed_database() {
     let last = apply(destroy(false), &base).unwrap();
     let edits = [
         Edit::ClaimWriter(claim(2, 9)),
-        Edit::CloseClean { epoch: Epoch(2) },
+        Edit::close_without_log(Epoch(2)),
         Edit::RemoveCheckpoint { id: CheckpointId(7) },
         Edit::RevokeExpired { ids: vec![CheckpointId(7)], now: UnixMillis(9_000) },
         Edit::UpdateCheckpoints(UpdateCheckpoints {

@@ -30,11 +30,11 @@ pub struct Recovered {
 }
 
 impl Recovered {
-    /// The edit of a clean close, for use once the outcome of every write is known. Only a writer
-    /// that was opened completely has it (rule F4).
+    /// The edit of a clean close of a writer that wrote nothing. Only a writer that was opened
+    /// completely has it (rule F4).
     #[must_use]
     pub fn close(&self) -> Edit {
-        Edit::CloseClean { epoch: self.epoch }
+        Edit::CloseClean { epoch: self.epoch, wal_id_last_seen: self.fence.id }
     }
 
     /// All fences met on the walk and its own fence, for [`replay_point`](crate::replay_point).

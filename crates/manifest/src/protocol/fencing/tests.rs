@@ -411,8 +411,9 @@ fn no_clean_close_before_the_confirmation() {
     let mut early = open.clone();
     early.rules = without(Rule::CloseAfterConfirm);
     assert!(early.close().is_some());
-    store.finish(&mut open).unwrap();
-    assert_eq!(open.close(), Some(Edit::CloseClean { epoch: Epoch(1) }));
+    let fence = store.finish(&mut open).unwrap().fence;
+    let closes = Edit::CloseClean { epoch: Epoch(1), wal_id_last_seen: fence.id };
+    assert_eq!(open.close(), Some(closes));
 }
 
 #[test]
