@@ -52,14 +52,16 @@ class RepairReport:
     seq_lost: int | None
     """The last sequence number that is known to be lost; None if none is known."""
     rows_lost: int
-    """Number of operations that are known to be lost."""
+    """Number of operations that are known to be lost. If `objects_unknown` is not 0, more may be
+    lost."""
     objects_cut_off: int
     """Objects of the log that are cut off: the damaged object and all later ones."""
     bytes_cut_off: int
     """Their size in bytes."""
     objects_unknown: int
     """Objects of the log that are missing or cannot be read, so that the number of their rows is
-    unknown."""
+    unknown. At least 1 if the separate store of the log was emptied or replaced, because nothing
+    tells then how many objects it had."""
     checkpoints_dropped: tuple[UUID, ...]
     """Checkpoints that were dropped because the state that they pin is lost. Known after the
     repair."""
@@ -82,7 +84,7 @@ class RepairReport:
         return {
             "damage": len(self.damage),
             "seq_kept": self.seq_kept,
-            "rows_lost": self.rows_lost,
+            "rows_lost": lost_in_words(self),
             "objects_unknown": self.objects_unknown,
         }
 
@@ -95,6 +97,13 @@ class RepairReport:
     def to_dict(self) -> dict[str, Any]:
         """The fields in plain types."""
         return asdict(self)
+
+
+def lost_in_words(report: RepairReport) -> str:
+    """The number of operations that a repair loses, as far as it is known."""
+    if not report.objects_unknown:
+        return str(report.rows_lost)
+    return f"at least {report.rows_lost}" if report.rows_lost else "unknown"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -171,7 +180,9 @@ def repair(
     and the rows of that object and of all later ones are lost. The result is a state that the
     database had before. Damaged newest manifests are skipped: the database continues from the
     newest manifest that can be read and has all its tables, either an earlier one or one that a
-    checkpoint pins. A damaged record of compaction jobs costs only the work of unfinished jobs.
+    checkpoint pins. A damaged record of compaction jobs costs only the work of unfinished jobs. If
+    the separate store of the log (`wal_url`) was emptied or replaced, the database continues from
+    its tables: all rows that were not flushed are lost, and their number is unknown.
 
     All skipped objects are first copied below ``damaged/``, which collectors ignore. The repair
     deletes nothing. It does not read tables: `verify` reads them, and `give_up_table` gives one up.

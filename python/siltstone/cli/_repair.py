@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 import siltstone
+from siltstone._repair import lost_in_words
 from siltstone.cli._common import Place, _as_json, _example, _print_json, _print_table
 from siltstone.cli._remedies import _in_our_words
 from siltstone.cli._text import _encode
@@ -151,7 +152,7 @@ def _rows(report: siltstone.admin.RepairReport) -> Iterator[tuple[str, Any]]:
     yield "kept up to sequence number", report.seq_kept
     if report.seq_lost is not None:
         yield "lost up to sequence number, at least", report.seq_lost
-    yield "operations lost", report.rows_lost
+    yield "operations lost", lost_in_words(report)
     if report.objects_unknown:
         yield "objects with an unknown number of rows", report.objects_unknown
     if report.checkpoints_dropped:
@@ -166,6 +167,8 @@ def _measures(report: siltstone.admin.RepairReport) -> str:
     parts = []
     if report.manifests_void:
         parts.append(f"{report.manifests_void} manifests are skipped")
-    if report.objects_cut_off or report.objects_unknown:
+    if report.objects_cut_off:
         parts.append(f"the log is cut off before {report.objects_cut_off} objects")
+    elif report.objects_unknown:
+        parts.append("the log is cut off where its objects are missing")
     return " and ".join(parts) or "older manifests are no longer used"

@@ -45,11 +45,14 @@ pub(super) struct CutObject {
 }
 
 impl Log {
-    /// Records that the separate store of the log was emptied or replaced. The rest is kept.
+    /// Records that the separate store of the log was emptied or replaced. The rest is kept. The
+    /// manifest does not know how far the log went, so at least one object counts as missing.
     pub(super) fn lost_identity(&mut self, damage: Damage) {
         let at = self.end;
         let nothing = || Cut { at, damage: Vec::new(), off: Vec::new(), missing: 0 };
-        self.cut.get_or_insert_with(nothing).damage.insert(0, damage);
+        let cut = self.cut.get_or_insert_with(nothing);
+        cut.missing = cut.missing.max(1);
+        cut.damage.insert(0, damage);
     }
 
     /// Whether it has objects of a writer that `state` does not know.

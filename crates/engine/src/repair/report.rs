@@ -42,14 +42,15 @@ pub struct RepairReport {
     pub seq_kept: Seq,
     /// The last sequence number that is known to be lost; none if no loss is known.
     pub seq_lost: Seq,
-    /// Number of operations that are known to be lost.
+    /// Number of operations that are known to be lost. A lower bound unless `objects_unknown` is 0.
     pub rows_lost: u64,
     /// Number of WAL objects that are cut off.
     pub objects_cut_off: u64,
     /// Total size of the WAL objects that are cut off, in bytes.
     pub bytes_cut_off: u64,
     /// Number of WAL objects that are missing or unreadable. They may have held an unknown number
-    /// of rows.
+    /// of rows. At least 1 if the separate store of the log was emptied or replaced: no number of
+    /// its objects is known then.
     pub objects_unknown: u64,
     /// Checkpoints that are dropped because the manifests or tables that they pin are lost. Filled
     /// only after the repair is done.
