@@ -73,6 +73,28 @@ fn a_wait_whose_cause_changes_is_counted_and_told_as_both() {
     });
 }
 
+/// L0 is full although the compactor is fast, because no writer lived long enough to compact: the
+/// text names that remedy too.
+#[test]
+fn writers_that_close_soon_are_told_to_stay_open() {
+    lines::keep();
+    tell(async |world| {
+        let db = world.open(alone()).await;
+        let (written, _) = until_stopped(&world, &db, 0).await;
+        db.close().await.unwrap();
+        let db = world.open(options()).await;
+        let Accept::Pressure(room) = db.write(&batch(written)).unwrap() else {
+            panic!("there is room")
+        };
+        let told = lines::kept();
+        let remedy = "keep the writer open longer, or run `siltstone compact`";
+        let line = told.iter().find(|line| line.starts_with("writes are stopped: L0 has"));
+        assert!(line.is_some_and(|line| line.ends_with(remedy)), "{told:?}");
+        room.await.unwrap();
+        db.close().await.unwrap();
+    });
+}
+
 /// Memtables without room in L0 stay in memory until there is room, and nothing of them is lost.
 #[test]
 fn flushes_wait_while_l0_is_full() {

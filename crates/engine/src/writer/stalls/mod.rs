@@ -154,8 +154,9 @@ impl Writer {
                 self.options.max_memtable_bytes
             ),
             StallCause::L0 => format!(
-                "L0 has {} layers (l0_max_ssts {}); {}",
+                "L0 has {} layer{} (l0_max_ssts {}); {}",
                 load.l0,
+                if load.l0 == 1 { "" } else { "s" },
                 compaction.l0_max_ssts,
                 self.way_out("l0_max_ssts")
             ),
@@ -189,7 +190,8 @@ impl Writer {
         match self.compactor.log.health() {
             Health::Healthy => format!(
                 "compaction is slower than the writes: write slower, add another process \
-                 (siltstone run-compactor), or raise {option}"
+                 (siltstone run-compactor), or raise {option}; if programs open the database only \
+                 for a few rows, keep the writer open longer, or run `siltstone compact`"
             ),
             Health::Fails(error) => {
                 format!("compaction fails and is retried: {error}")
