@@ -8,22 +8,18 @@ listed that did not take place: what two versions leave open is left out.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from dataclasses import asdict, dataclass
-from datetime import datetime
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
 from siltstone import _native
 from siltstone._checkpoints import moment
 from siltstone._open import StoreOptionsSource, Url, _store, _text, hidden
-from siltstone.exceptions import NotFound
 
 __all__ = ["HistoryEvent", "history"]
 
-_AT_ONCE = 8
-"""Manifests that are read at once."""
+_EPOCH = datetime.fromtimestamp(0, UTC)
 _QUERY = re.compile(r"(.+@)?[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}(~[\d,]+)?(#\d+)?")
 """The application of a stream: the id of Spark's query, and the number of a later call for one
 batch."""
@@ -88,7 +84,8 @@ def history(
     application were adopted in one commit, the earlier ones are listed without application. A table
     that a repair gave up is listed as a compaction.
 
-    :param since: read only the versions from this time on, an aware datetime.
+    :param since: list only the changes from this time on, an aware datetime. All kept versions are
+        read in any case.
     :raises TypeError: if `since` has no time zone.
     :raises NotFound: if there is no database at `url`.
     :raises Denied, Unavailable, Timeout, Corruption, Unsupported: see `siltstone.exceptions`.
@@ -96,26 +93,14 @@ def history(
     if since is not None and since.utcoffset() is None:
         raise TypeError("since must be a datetime with a time zone, such as datetime.now(UTC)")
     store_options = hidden(store_options)
-    place = _text(url), _store(store_options)
-    kept = [(id, moment(millis)) for id, millis, _ in _native.versions(*place)]
-    if since is not None:
-        earlier = [one for one in kept if one[1] < since]
-        # The last version before is what the first one of the time is compared with.
-        kept = earlier[-1:] + kept[len(earlier) :]
-    states = _states(place, kept)
-    last = next(states, None)
-    if last is None:
-        return []
-    events: list[HistoryEvent] = []
-    told = _Told(seen=set(last.tables), jobs=last.jobs())
-    first = last
-    for state in states:
-        events += told.between(last, state)
-        last = state
-    known = {event.job for event in events}
-    if since is not None:
-        return events
-    return [_earlier(app) for app in first.apps.values() if app["job"] not in known] + events
+    begin = None if since is None else max(-((_EPOCH - since) // timedelta(milliseconds=1)), 0)
+    told = _Told()
+    _native.version_states(_text(url), _store(store_options), begin, told.add)
+    if told.first is None or since is not None:
+        return told.events
+    known = {event.job for event in told.events}
+    earlier = (app for app in told.first.apps.values() if app["job"] not in known)
+    return [*map(_earlier, earlier), *told.events]
 
 
 @dataclass(frozen=True)
@@ -132,29 +117,6 @@ class _State:
     def jobs(self) -> set[str]:
         """The jobs whose tables are part of the state."""
         return {job for job in map(_job_of, self.tables) if job is not None}
-
-
-def _states(place: tuple[str, Any], kept: list[tuple[int, datetime]]) -> Iterator[_State]:
-    """Reads the versions in their order. A version that was collected meanwhile is left out."""
-
-    def read(one: tuple[int, datetime]) -> _State | None:
-        with suppress(NotFound):
-            return _state(_native.manifest(place[0], one[0], place[1]), one[1])
-        return None
-
-    with ThreadPoolExecutor(_AT_ONCE) as threads:
-        for at in range(0, len(kept), _AT_ONCE):
-            yield from filter(None, threads.map(read, kept[at : at + _AT_ONCE]))
-
-
-def _state(manifest: Mapping[str, Any], time: datetime) -> _State:
-    tables = {
-        table["name"]: (table["entries"], table["object_bytes"])
-        for layer in [*manifest["l0"], *manifest["runs"]]
-        for table in layer["tables"]
-    }
-    apps = {one["app"]: one for one in manifest["ingest_apps"]}
-    return _State(manifest["id"], time, tables, apps, manifest["replay_from"])
 
 
 def _job_of(table: str) -> str | None:
@@ -191,10 +153,32 @@ def _earlier(record: Mapping[str, Any]) -> HistoryEvent:
 class _Told:
     """Compares the versions of a database in their order."""
 
-    seen: set[str]
+    seen: set[str] = field(default_factory=set)
     """Tables of all versions so far."""
-    jobs: set[str]
+    jobs: set[str] = field(default_factory=set)
     """Jobs whose tables or records were seen."""
+    first: _State | None = None
+    last: _State | None = None
+    events: list[HistoryEvent] = field(default_factory=list)
+    """The changes so far, oldest first."""
+
+    def add(
+        self,
+        id: int,
+        millis: int,
+        tables: Mapping[str, tuple[int, int]],
+        apps: Sequence[Mapping[str, Any]],
+        replay_from: int,
+    ) -> None:
+        """Adds the changes that lead from the last version to this one."""
+        by_name = {one["app"]: one for one in apps}
+        state = _State(id, moment(millis), tables, by_name, replay_from)
+        if self.last is None:
+            self.first = state
+            self.seen, self.jobs = set(tables), state.jobs()
+        else:
+            self.events += self.between(self.last, state)
+        self.last = state
 
     def between(self, before: _State, after: _State) -> Iterator[HistoryEvent]:
         """The changes that lead from one version to the next one that is kept."""

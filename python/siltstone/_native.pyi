@@ -138,6 +138,7 @@ __all__ = [
     "stat_table",
     "unpack",
     "verify",
+    "version_states",
     "versions",
 ]
 
@@ -1920,6 +1921,14 @@ def seconds_of_duration(object: _Seconds, name: str) -> float:
     """Converts a duration in any accepted form to seconds, for the Python modules."""
 
 def seq_at(url: str, store_options: dict[str, str | int | bool], millis: int) -> int: ...
+def version_states(
+    url: str,
+    store_options: dict[str, str | int | bool],
+    since: int | None,
+    told: Callable[[int, int, dict[str, tuple[int, int]], list[dict[str, Any]], int], object],
+) -> None:
+    """Calls `told` with number, Unix milliseconds, tables, applications and log of each version."""
+
 def versions(
     url: str, store_options: dict[str, str | int | bool]
 ) -> list[tuple[int, int, int]]: ...

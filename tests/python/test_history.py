@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 import siltstone
-from siltstone import admin, ingest
+from siltstone import _native, admin, ingest
 from siltstone.cli import main
 
 QUERY = "3f2504e0-4f89-41d3-9a0c-0305e82c3301"
@@ -71,6 +71,23 @@ def test_loads_jobs_streams_and_compactions_are_listed(url: str) -> None:
     assert [one.removed_tables for one in found] == [0, 0, 0, 0, 0, 6]
     seqs = [one.seq for one in found[:4]]
     assert seqs == sorted(seqs)
+
+
+def test_each_version_is_read_once(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One call reads the versions, and `history` makes no other."""
+    filled(url)
+    calls = []
+    read = _native.version_states
+    noted = lambda *given: (calls.append(given[2]), read(*given))[1]  # noqa: E731
+    monkeypatch.setattr(_native, "version_states", noted)
+    for other in ("versions", "manifest"):
+        monkeypatch.setattr(_native, other, None)
+    listed = admin.history(url)
+    last = listed[-1]
+    assert admin.history(url, since=last.time) == [one for one in listed if one.time >= last.time]
+    before_all = datetime(1960, 1, 1, tzinfo=UTC)
+    assert admin.history(url, since=before_all) == listed
+    assert calls == [None, round(last.time.timestamp() * 1000), 0]
 
 
 def test_flushes_and_reopening_are_no_events(url: str) -> None:

@@ -138,7 +138,7 @@ fn describe<'py>(py: Python<'py>, manifest: &Manifest) -> PyResult<Bound<'py, Py
     })
 }
 
-fn apps<'py>(py: Python<'py>, manifest: &Manifest) -> PyResult<Vec<Bound<'py, PyDict>>> {
+pub(crate) fn apps<'py>(py: Python<'py>, manifest: &Manifest) -> PyResult<Vec<Bound<'py, PyDict>>> {
     let apps = manifest.ingest_apps.iter().map(|one| {
         Ok(dict! { py;
             app: &one.app,

@@ -149,6 +149,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(repair::give_up_table, module)?)?;
     module.add_function(wrap_pyfunction!(repair::collect_after_repair, module)?)?;
     module.add_function(wrap_pyfunction!(history::seq_at, module)?)?;
+    module.add_function(wrap_pyfunction!(history::version_states, module)?)?;
     module.add_function(wrap_pyfunction!(history::versions, module)?)?;
     module.add_function(wrap_pyfunction!(probe::probe, module)?)?;
     gc::register(module)?;

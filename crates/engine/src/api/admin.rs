@@ -5,7 +5,7 @@ pub use super::checkpoints::{
 };
 pub use super::clone::{CloneParent, clone, release_clone};
 pub use super::export::{ExportPlaces, ExportReport, export, import, promote};
-pub use super::history::{KeptVersion, seq_at, versions};
+pub use super::history::{KeptVersion, VersionManifest, seq_at, version_manifests, versions};
 pub use super::restore::restore;
 pub use super::schema::evolve as evolve_schema;
 pub use super::shared_pins::{MOST_SHARED_PINS, pin_shared};

@@ -35,6 +35,9 @@ pub struct KeptVersion {
     pub seq: Seq,
 }
 
+/// A retained version and its manifest.
+pub type VersionManifest = (KeptVersion, Arc<Manifest>);
+
 /// Lists the retained versions, oldest first: manifests above the boundary, and those that
 /// checkpoints pin. Only a checkpoint guarantees that a version is retained.
 ///
@@ -42,22 +45,44 @@ pub struct KeptVersion {
 /// NotFound if there is no database; Denied, Unavailable, Timeout, Corruption, Unsupported.
 pub fn versions(env: &Env, deadline: Duration) -> BoxFuture<'_, Result<Vec<KeptVersion>>> {
     within(env, deadline, "versions", move |env| async move {
-        let objects = Objects { env, limit: deadline };
-        let stored: BTreeMap<ObjectName, UnixMillis> = objects
-            .list(prefix::MANIFEST)
-            .await?
-            .iter()
-            .map(|one| (one.name, one.modified))
-            .collect();
-        let kept = kept(&objects).await?;
-        let dated = kept.iter().filter_map(|manifest| {
-            // Manifests that were created after the listing are not part of the result.
-            let at = stored.get(&ObjectName::Manifest(manifest.id))?;
-            Some(KeptVersion { id: manifest.id, at: *at, seq: manifest.flushed_seq })
-        });
-        Ok(dated.collect())
+        let dated = dated(&Objects { env, limit: deadline }).await?;
+        Ok(dated.into_iter().map(|(version, _)| version).collect())
     })
     .boxed()
+}
+
+/// As [`versions`], with the manifests: from the last version before `since` on, or all of them.
+///
+/// # Errors
+/// As [`versions`].
+pub fn version_manifests(
+    env: &Env,
+    since: Option<UnixMillis>,
+    deadline: Duration,
+) -> BoxFuture<'_, Result<Vec<VersionManifest>>> {
+    within(env, deadline, "history", move |env| async move {
+        let mut dated = dated(&Objects { env, limit: deadline }).await?;
+        if let Some(since) = since {
+            let earlier = dated.partition_point(|(version, _)| version.at < since);
+            dated.drain(..earlier.saturating_sub(1));
+        }
+        Ok(dated)
+    })
+    .boxed()
+}
+
+/// The retained versions and their manifests, oldest first.
+async fn dated(objects: &Objects) -> Result<Vec<VersionManifest>> {
+    let stored: BTreeMap<ObjectName, UnixMillis> =
+        objects.list(prefix::MANIFEST).await?.iter().map(|one| (one.name, one.modified)).collect();
+    let kept = kept(objects).await?;
+    let dated = kept.into_iter().filter_map(|manifest| {
+        // Manifests that were created after the listing are not part of the result.
+        let at = *stored.get(&ObjectName::Manifest(manifest.id))?;
+        let version = KeptVersion { id: manifest.id, at, seq: manifest.flushed_seq };
+        Some((version, manifest))
+    });
+    Ok(dated.collect())
 }
 
 /// All retained manifests that can be read, in ascending order of their ids. One that is damaged is
