@@ -28,9 +28,26 @@ pub(super) fn explain(error: io::Error, path: &Path) -> Error {
         _ if error.raw_os_error() == Some(Errno::LOOP.raw_os_error()) => {
             (ErrorKind::Invalid, "the database's path has a loop of symbolic links")
         }
-        _ => (ErrorKind::Unavailable, "a file operation failed"),
+        _ => (ErrorKind::Unavailable, unnamed(&error)),
     };
     Error::new(kind, text).with("path", path.display()).caused_by(error)
+}
+
+/// The text for an error without a kind of its own, with the remedy if it is a limit of the
+/// process. Such an error may pass: other handles of the process close files.
+fn unnamed(error: &io::Error) -> &'static str {
+    let is = |errno: Errno| error.raw_os_error() == Some(errno.raw_os_error());
+    if is(Errno::MFILE) {
+        "the process has too many open files: raise the limit (`ulimit -n`), or keep fewer handles \
+         open, which take up to 5 files each"
+    } else if is(Errno::NFILE) {
+        "the system has too many open files: raise its limit (`fs.file-max`), or end other programs"
+    } else if is(Errno::FBIG) {
+        "the file would exceed the largest size: raise the limit of the process (`ulimit -f`), or \
+         use another file system"
+    } else {
+        "a file operation failed"
+    }
 }
 
 /// The answer for a failure of the linking step of a create. Most causes are detected before
@@ -55,5 +72,25 @@ pub(super) fn explain_link(error: io::Error, path: &Path) -> PutAnswer {
         Io::AlreadyExists => PutAnswer::Exists,
         _ if certain => PutAnswer::Refused(explain(error, path)),
         _ => PutAnswer::Ambiguous(explain(error, path)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_limits_of_a_process_are_told_with_their_remedy() {
+        let limits = [
+            (Errno::MFILE, "`ulimit -n`"),
+            (Errno::NFILE, "`fs.file-max`"),
+            (Errno::FBIG, "`ulimit -f`"),
+        ];
+        for (errno, remedy) in limits {
+            let failed = io::Error::from_raw_os_error(errno.raw_os_error());
+            let error = explain(failed, Path::new("db"));
+            assert_eq!(error.kind(), ErrorKind::Unavailable);
+            assert!(error.to_string().contains(remedy), "{error}");
+        }
     }
 }
