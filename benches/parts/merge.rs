@@ -27,7 +27,7 @@ fn merged<'a, S: BlockSource>(
 }
 
 fn view() -> ReadView {
-    ReadView { seq: Seq::MAX, now: UnixMillis(0), operator: None }
+    ReadView { seq: Seq::MAX, now: UnixMillis(0), operator: None, recorded_operator: None }
 }
 
 /// Merges, drops hidden entries, builds a table: a compaction without the store.

@@ -286,7 +286,8 @@ pub fn merge(data: &[u8]) {
                 expected.reverse();
             }
             let operator: Arc<dyn MergeOperator> = Arc::new(Append);
-            let read = ReadView { seq: Seq::MAX, now: NOW, operator: Some(operator) };
+            let operator = Some(operator);
+            let read = ReadView { seq: Seq::MAX, now: NOW, operator, recorded_operator: None };
             let merged = Merge::new(layers.iter().map(Layer::source).collect(), direction);
             let rows = Visible::new(merged, read, direction, start.clone(), end.clone());
             assert_eq!(sound(scan(rows)), expected, "{direction:?} {start:?} {end:?}");

@@ -222,7 +222,12 @@ pub(crate) fn concatenate(alone: bool) -> Option<Arc<dyn MergeOperator>> {
 }
 
 pub(crate) fn view(seq: u64, now: u64) -> ReadView {
-    ReadView { seq: Seq(seq), now: UnixMillis(now), operator: concatenate(true) }
+    ReadView {
+        seq: Seq(seq),
+        now: UnixMillis(now),
+        operator: concatenate(true),
+        recorded_operator: None,
+    }
 }
 
 /// The value of `key`: the rules of RFC 0005 in their simplest form.

@@ -15,6 +15,8 @@ pub struct ReadView {
     pub now: UnixMillis,
     /// Folds operands; `None` if the database was opened without one.
     pub operator: Option<Arc<dyn MergeOperator>>,
+    /// Name of the operator that the database records, for the error without an operator.
+    pub recorded_operator: Option<Arc<str>>,
 }
 
 impl fmt::Debug for ReadView {
@@ -33,10 +35,17 @@ impl ReadView {
     /// # Errors
     /// Invalid if there is none: operands alone are not a value.
     pub(crate) fn operator(&self) -> Result<&dyn MergeOperator> {
-        self.operator.as_deref().ok_or_else(|| {
-            Error::invalid(
-                "the key holds merge operands: open the database with its merge operator",
-            )
-        })
+        self.operator.as_deref().ok_or_else(|| self.missing_operator())
+    }
+
+    #[cold]
+    fn missing_operator(&self) -> Error {
+        let error = Error::invalid(
+            "the key holds merge operands: open the database with its merge operator",
+        );
+        match &self.recorded_operator {
+            Some(name) => error.with("merge operator", name),
+            None => error,
+        }
     }
 }

@@ -43,12 +43,20 @@ pub(crate) struct Needs {
     pub(crate) cache: Arc<BlockCache>,
     /// The stores of tables that are not in `env`'s store.
     pub(crate) ancestors: Ancestors,
-    pub(crate) operator: OnceLock<Arc<dyn MergeOperator>>,
+    pub(crate) operator: OperatorSlot,
     /// The latest time that a read or write of this handle took for now.
     pub(crate) latest: AtomicU64,
     pub(crate) deadline: Duration,
     /// The epoch of the writer whose reads these are; `None` for others'.
     pub(crate) writer: Option<Epoch>,
+}
+
+/// The merge operator of a handle.
+pub(crate) struct OperatorSlot {
+    /// The operator that was brought, or the built-in one that the database records.
+    pub(crate) known: OnceLock<Arc<dyn MergeOperator>>,
+    /// The recorded name of an operator that is not known, for errors.
+    pub(crate) recorded: OnceLock<Arc<str>>,
 }
 
 impl From<Needs> for ReadContext {
@@ -95,7 +103,7 @@ impl CacheFill {
 impl Needs {
     /// The merge operator: the one that was brought, or the built-in one that the database records.
     pub(crate) fn operator(&self) -> Option<&Arc<dyn MergeOperator>> {
-        self.operator.get()
+        self.operator.known.get()
     }
 
     /// The same, for what cannot do without.
@@ -104,7 +112,11 @@ impl Needs {
     /// Invalid where there is none.
     pub(crate) fn operator_or_invalid(&self) -> Result<&Arc<dyn MergeOperator>> {
         self.operator().ok_or_else(|| {
-            Error::invalid("the database was opened without a merge operator; bring one to open")
+            let text = "the database was opened without a merge operator; bring one to open";
+            match self.operator.recorded.get() {
+                Some(name) => Error::invalid(text).with("merge operator", name),
+                None => Error::invalid(text),
+            }
         })
     }
 
@@ -131,10 +143,9 @@ impl Needs {
 }
 
 /// The place of an operator that was brought, or is still to be found by its recorded name.
-pub(crate) fn brought(
-    operator: Option<Arc<dyn MergeOperator>>,
-) -> OnceLock<Arc<dyn MergeOperator>> {
-    operator.map(OnceLock::from).unwrap_or_default()
+pub(crate) fn brought(operator: Option<Arc<dyn MergeOperator>>) -> OperatorSlot {
+    let known = operator.map(OnceLock::from).unwrap_or_default();
+    OperatorSlot { known, recorded: OnceLock::default() }
 }
 
 impl ReadContext {
@@ -143,7 +154,7 @@ impl ReadContext {
         env: &Env,
         requests: &Arc<Requests>,
         options: &Options,
-        operator: OnceLock<Arc<dyn MergeOperator>>,
+        operator: OperatorSlot,
         epoch: Epoch,
     ) -> ReadContext {
         ReadContext::from(Needs {

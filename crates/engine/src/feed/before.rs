@@ -213,7 +213,8 @@ impl KeyHistory {
         base: Option<&'a LastingEntry>,
         operator: Option<&Arc<dyn MergeOperator>>,
     ) -> Result<LastingValue<'a>> {
-        let view = ReadView { seq: Seq::MAX, now: at, operator: operator.cloned() };
+        let operator = operator.cloned();
+        let view = ReadView { seq: Seq::MAX, now: at, operator, recorded_operator: None };
         let mut resolve = Resolve::new(key, &view).noting_newest();
         let base = base.filter(|_| !self.is_whole);
         let mut value = None;

@@ -52,6 +52,11 @@ pub(crate) struct Pin {
 
 impl Pin {
     fn view(&self, context: &ReadContext) -> ReadView {
-        ReadView { seq: self.seq, now: self.now, operator: context.operator().cloned() }
+        let operator = context.operator().cloned();
+        let recorded_operator = match &operator {
+            Some(_) => None,
+            None => context.operator.recorded.get().cloned(),
+        };
+        ReadView { seq: self.seq, now: self.now, operator, recorded_operator }
     }
 }

@@ -337,7 +337,12 @@ mod tests {
     /// The rows that a reader sees, in this direction.
     fn rows(part: MemtablePart, until: u64, direction: Direction) -> Vec<(Vec<u8>, Vec<u8>)> {
         let append = siltstone_merge::built_in("append").unwrap();
-        let view = ReadView { seq: Seq(until), now: UnixMillis(5), operator: Some(append) };
+        let view = ReadView {
+            seq: Seq(until),
+            now: UnixMillis(5),
+            operator: Some(append),
+            recorded_operator: None,
+        };
         let mut visible =
             Visible::new(Merge::new(vec![part], direction), view, direction, None, None);
         let mut rows = Vec::new();

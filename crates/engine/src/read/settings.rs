@@ -22,15 +22,17 @@ pub(crate) fn check_settings(manifest: &Manifest, context: &ReadContext) -> Resu
     Ok(())
 }
 
-/// Adopts the recorded locations of ancestors, and the recorded operator if it is built in and the
-/// handle has none.
+/// Adopts the recorded locations of ancestors. If the handle has no operator, adopts the recorded
+/// one if it is built in, and its name otherwise.
 pub(crate) fn take_up(manifest: &Manifest, context: &ReadContext) {
     context.ancestors.learn(manifest);
-    let recorded = manifest.settings.merge_operator.as_deref();
-    if context.operator().is_none()
-        && let Some(operator) = recorded.and_then(built_in)
-    {
-        // A concurrent call may have set the operator first; it has set the same one.
-        let _ = context.operator.set(operator);
+    if context.operator().is_some() {
+        return;
+    }
+    let Some(recorded) = manifest.settings.merge_operator.as_deref() else { return };
+    // A concurrent call may have set the operator or its name first; it has set the same one.
+    match built_in(recorded) {
+        Some(operator) => drop(context.operator.known.set(operator)),
+        None => drop(context.operator.recorded.set(recorded.into())),
     }
 }

@@ -7,7 +7,7 @@ use crate::testing::{
 };
 use crate::{Direction, LookupStep, Merge, ReadView, Resolve, Visible};
 use proptest::prelude::*;
-use siltstone_base::{Error, ErrorKind, Kind, MergeOperator, Result, Seq, Step, UnixMillis};
+use siltstone_base::{Error, ErrorKind, Kind, MergeOperator, Result, Step};
 use std::sync::Arc;
 
 const BOTH: [Direction; 2] = [Direction::Forward, Direction::Backward];
@@ -160,6 +160,9 @@ fn operands_without_an_operator_are_refused() {
     }
     assert_eq!(look_up(&history, b"k", &view(3)).unwrap_err().kind(), ErrorKind::Invalid);
     assert_eq!(look_up(&history, b"k", &view(2)).unwrap(), Some(b"value".to_vec()));
+    let recorded = ReadView { recorded_operator: Some("ops:add".into()), ..view(3) };
+    let error = look_up(&history, b"k", &recorded).unwrap_err().to_string();
+    assert!(error.contains("(merge operator: ops:add)"), "{error}");
 }
 
 #[test]
@@ -235,7 +238,7 @@ impl MergeOperator for Refuses {
 
 #[test]
 fn the_operators_answer_reaches_the_reader() {
-    let view = ReadView { seq: Seq(9), now: UnixMillis(0), operator: Some(Arc::new(Refuses)) };
+    let view = ReadView { operator: Some(Arc::new(Refuses)), ..view(9, 0) };
     let history = [operand("k", 1, "+a")];
     for direction in BOTH {
         let rows = Rows::new(history.to_vec());

@@ -156,7 +156,7 @@ fn retention_of(case: &mut TestCase, sources: &[Source]) -> Result<Retention, Da
 fn view_of(case: &mut TestCase) -> Result<ReadView, DataDrivenError> {
     let seq = case.try_take_arg("at")?.map_or(Seq::MAX, Seq);
     let now = UnixMillis(case.try_take_arg("now")?.unwrap_or(0));
-    Ok(ReadView { seq, now, operator: operator_of(case)? })
+    Ok(ReadView { seq, now, operator: operator_of(case)?, recorded_operator: None })
 }
 
 type Bounds = (Option<Vec<u8>>, Option<Vec<u8>>);
