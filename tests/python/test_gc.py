@@ -86,6 +86,7 @@ def test_unreferenced_objects_go(url: str) -> None:
         assert done.trouble is None
         assert not done.overtaken
         assert {stays.why for stays in done.stays} >= {"the newest version has it"}
+        assert "unknown to the collector" not in {stays.why for stays in done.stays}
         assert len(list(db.scan())) == ROWS
     # The close recorded a clean end, which superseded one more manifest.
     admin.gc(url, min_age=0)

@@ -56,6 +56,8 @@ pub enum Alive {
     /// It records the application and version of the job whose tables are beside it; some of them
     /// stay.
     Origin,
+    /// Kept permanently by its kind: the record of the store's abilities, keys, copies of a repair.
+    Permanent,
     /// Unknown to the collector.
     Foreign,
 }
@@ -100,6 +102,7 @@ impl CollectDecision {
             CollectDecision::Alive(Alive::Origin) => {
                 "it records the origin of tables that are kept"
             }
+            CollectDecision::Alive(Alive::Permanent) => "kept permanently",
             CollectDecision::Alive(Alive::Foreign) => "unknown to the collector",
             CollectDecision::Young => "within the grace period",
             CollectDecision::Dead(DeadReason::Superseded) => "superseded by a newer one",
@@ -330,7 +333,7 @@ impl<'a> ObjectJudge<'a> {
             | ObjectName::EncryptionKey(_)
             | ObjectName::LogIdentity
             | ObjectName::TwoPhaseNamespace
-            | ObjectName::TwoPhaseSource(..) => CollectDecision::Alive(Alive::Foreign),
+            | ObjectName::TwoPhaseSource(..) => CollectDecision::Alive(Alive::Permanent),
         }
     }
 

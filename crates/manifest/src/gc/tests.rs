@@ -440,8 +440,12 @@ fn old_scratch_goes_and_strangers_stay() {
         object(ObjectName::ProbeScratch(JobId(2)), 11),
         object(ObjectName::ProbeRecord, 1),
     ];
-    let verdict = dead(&evidence(listed, 10), Rules::ALL);
+    let evidence = evidence(listed, 10);
+    let verdict = dead(&evidence, Rules::ALL);
     assert_eq!(verdict.deletes, vec![ObjectName::ProbeScratch(JobId(1))]);
+    let fates = fate::of_all(&evidence, Rules::ALL);
+    let record = fates.iter().find(|(object, _)| object.name == ObjectName::ProbeRecord);
+    assert_eq!(record.map(|(_, fate)| fate.as_str()), Some("kept permanently"));
 }
 
 fn staged(job: JobId) -> Vec<ListedObject> {
