@@ -70,8 +70,10 @@ def test_a_missing_or_wrong_key_is_told(tmp_path: Path) -> None:
         siltstone.open(url, store_options={"encryption_key": "short"})
     plain = str(tmp_path / "plain")
     siltstone.open(plain).close()
-    with pytest.raises(siltstone.Unsupported, match="not encrypted"):
+    with pytest.raises(siltstone.Unsupported, match="not encrypted") as refused:
         siltstone.open(plain, store_options=with_key(KEY))
+    page = (Path(__file__).parents[2] / "docs" / "howto-encryption.md").read_text()
+    assert f"`Unsupported: … {str(refused.value).split(': ')[1]}`" in page
     with siltstone.open(url, store_options=with_key(KEY)) as db:
         assert db[b"a"] == b"1"
 
@@ -327,3 +329,23 @@ def test_without_its_key_the_form_of_a_database_is_verified(tmp_path: Path) -> N
     assert "no data key" in str(report.problems[-1]) or "no data key" in str(report.problems[0])
     with pytest.raises(siltstone.NotFound):
         admin.verify(tmp_path / "nothing")
+
+
+def test_a_writer_without_the_key_of_a_job_is_denied_at_once(tmp_path: Path) -> None:
+    url = str(tmp_path / "db")
+    db = siltstone.open(url, store_options=with_key(KEY), options={"deadline": 2})
+    try:
+        job = ingest.Job(url, store_options=with_key(OTHER, KEY))
+        with job.writer(0) as writer:
+            writer.add(b"a", b"1")
+        request = job.commit([writer.finish()])
+        for _ in range(2):
+            # Timeout would tell that the call waited for its deadline.
+            with pytest.raises(siltstone.Denied, match="none of the given keys"):
+                db.ingest(request)
+    finally:
+        with contextlib.suppress(siltstone.Error):
+            db.close()
+    with siltstone.open(url, store_options=with_key(OTHER, KEY), take_over=True) as db:
+        db.ingest(request).wait()
+        assert db[b"a"] == b"1"

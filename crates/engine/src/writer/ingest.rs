@@ -65,6 +65,7 @@ pub(crate) async fn run(writer: Arc<Writer>) {
                     writer.end(&error);
                     return;
                 }
+                writer.adopted_jobs.note(&error);
                 // The commit may have succeeded although it returned an error.
                 writer.nudges.ingested.notify_waiters();
                 select(nudged, writer.env.clock.sleep(writer.env.jittered(RETRY))).await;
@@ -87,11 +88,21 @@ pub(crate) async fn run(writer: Arc<Writer>) {
 /// The last jobs that this writer adopted, for callers that wait for them. The manifest forgets the
 /// number of a job once a later version of its application is adopted.
 #[derive(Debug, Default)]
-pub(crate) struct AdoptedJobs(Mutex<VecDeque<(JobId, Seq)>>);
+pub(crate) struct AdoptedJobs {
+    last: Mutex<VecDeque<(JobId, Seq)>>,
+    denials: Mutex<Denials>,
+}
+
+/// Permissions that were missing when this writer adopted jobs.
+#[derive(Debug, Default)]
+struct Denials {
+    count: u64,
+    newest: Option<Error>,
+}
 
 impl AdoptedJobs {
     fn remember(&self, job: JobId, last: Seq) {
-        let mut jobs = self.0.lock();
+        let mut jobs = self.last.lock();
         jobs.push_back((job, last));
         if jobs.len() > MOST_REMEMBERED {
             jobs.pop_front();
@@ -100,7 +111,27 @@ impl AdoptedJobs {
 
     /// The last sequence number of `job`.
     fn last_of(&self, job: JobId) -> Option<Seq> {
-        self.0.lock().iter().rev().find(|(known, _)| *known == job).map(|(_, last)| *last)
+        self.last.lock().iter().rev().find(|(known, _)| *known == job).map(|(_, last)| *last)
+    }
+
+    /// Notes an error of an adoption that is tried again, if it is a missing permission.
+    fn note(&self, error: &Error) {
+        if error.kind() == ErrorKind::Denied {
+            let mut denials = self.denials.lock();
+            denials.count += 1;
+            denials.newest = Some(error.clone());
+        }
+    }
+
+    /// The number of denials so far, for [`AdoptedJobs::denied_since`].
+    fn denials(&self) -> u64 {
+        self.denials.lock().count
+    }
+
+    /// The newest denial, if there were more than `count`.
+    fn denied_since(&self, count: u64) -> Option<Error> {
+        let denials = self.denials.lock();
+        denials.newest.clone().filter(|_| denials.count > count)
     }
 }
 
@@ -344,9 +375,11 @@ impl Writer {
     ///
     /// # Errors
     /// Conflict if the request cannot be accepted; Invalid, with the reason, if the writer refuses
-    /// the job; Fenced, Closed; errors of the store.
+    /// the job; Denied at once, though the job stays requested and is adopted once the permission is
+    /// there; Fenced, Closed; errors of the store.
     pub(crate) async fn ingest(self: &Arc<Self>, request: RequestIngest) -> Result<Commit> {
         self.check_logs()?;
+        let denials = self.adopted_jobs.denials();
         let mut job = request.job;
         // The job that is awaited, this one or an earlier one of the same version, has this
         // application.
@@ -394,6 +427,10 @@ impl Writer {
                 }
                 JobStatus::Pending if is_open => {}
                 other => return Err(not_adopted(job, &other)),
+            }
+            // Jobs are adopted in order, so a denial of an earlier job holds this one up too.
+            if let Some(denied) = self.adopted_jobs.denied_since(denials) {
+                return Err(denied.with("job", job));
             }
             debug_assert!(pending(&newest, job).is_some());
             taken.await;
