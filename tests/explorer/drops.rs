@@ -181,11 +181,11 @@ fn holes() -> Vec<Drop> {
             std::iter::once(lagging(2, false)).chain(others).collect()
         })
         .after(&[Go::Steps(0, TO_LAG), Go::Steps(2, 3), Go::Steps(1, FLUSHED)]),
-        // A's first record is acknowledged, and no manifest records it.
+        // A's first record is acknowledged, and no manifest records it: A does not close.
         Drop::new(Rule::LaterProvesHole, |_| vec![plain(1, 2, &[]), plain(1, 0, &[])])
             .with(DESTROYED),
         Drop::new(Rule::LaterProvesHole, |rules| vec![plain(1, 2, &[]), Reader::actor(0, rules)])
-            .with(DESTROYED),
+            .with(Faults { destroyed: 1, ..CRASH }),
         Drop::new(Rule::ProofByWatermark, |_| vec![plain(2, 2, &[]), plain(2, 0, &[])]),
         Drop::new(Rule::ReadAgainBeforeHole, |_| vec![plain(1, 2, &[]), plain(1, 0, &[])]),
         Drop::new(Rule::JudgeHolesByTheClaim, |_| {
