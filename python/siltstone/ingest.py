@@ -33,6 +33,7 @@ from os import PathLike
 from typing import Any, Literal, SupportsIndex
 
 from siltstone import _native
+from siltstone._arguments import timeout_of
 from siltstone._checkpoints import moment
 from siltstone._importable import resolve
 from siltstone._native import PartWriter
@@ -442,13 +443,12 @@ def submit(
         then the next writer adopts it. If there was no room for it in time, submit it again.
     :raises Unavailable: without `wait`, if the maximum number of jobs is waiting: submit again
         later.
+    :raises TypeError: if `wait` or `take_over` is of another type; nothing was submitted.
     :raises NotFound, Denied: see `siltstone.exceptions`.
     """
     store_options = hidden(store_options)
     plain, store = _plain(request), _store(store_options)
-    if timeout is None:
-        raise TypeError("timeout must be a duration; use wait=False to not wait")
-    until = time.monotonic() + _native.seconds_of_duration(timeout, "timeout")
+    until = time.monotonic() + timeout_of(timeout, wait, take_over)
 
     def step() -> float:
         return min(max(until - time.monotonic(), _LEAST_STEP), _LONGEST_STEP)

@@ -387,6 +387,30 @@ def test_mistakes_are_told(memory_url) -> None:
             ingest.status(memory_url, "x")
 
 
+@pytest.mark.parametrize(
+    ("argument", "error"),
+    [
+        ({"take_over": "no"}, TypeError),
+        ({"take_over": 1}, TypeError),
+        ({"wait": "no"}, TypeError),
+        ({"wait": None}, TypeError),
+        ({"timeout": None}, TypeError),
+        ({"timeout": "10 mins x"}, siltstone.Invalid),
+        ({"timeout": -1, "wait": False}, siltstone.Invalid),
+    ],
+)
+def test_a_call_with_an_invalid_argument_submits_nothing(tmp_path, argument, error) -> None:
+    url = str(tmp_path / "db")
+    with siltstone.open(url) as db:
+        db[key(1)] = b"kept"
+    request = staged(url)
+    with pytest.raises(error, match=next(iter(argument))):
+        ingest.submit(request, **argument)
+    assert ingest.status(url, request).state == "open"
+    with siltstone.open(url) as db:
+        assert db[key(1)] == b"kept"
+
+
 def test_it_is_awaited(memory_url) -> None:
     async def work() -> None:
         async with aio.open(memory_url) as db:

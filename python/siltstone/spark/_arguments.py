@@ -10,11 +10,12 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import siltstone
 from siltstone import _native
 from siltstone.exceptions import Invalid
 from siltstone.options import Seconds
 
-__all__ = ["MOST_TASKS", "check_frame", "check_session", "check_where", "expiry"]
+__all__ = ["MOST_TASKS", "check_frame", "check_session", "check_where", "check_writer", "expiry"]
 
 MOST_TASKS = (1 << 31) - 1
 """Greatest number of tasks that Spark can count."""
@@ -54,6 +55,22 @@ def check_where(where: Mapping[str, Any] | None) -> None:
             f"where is {where!r}, and names the values of the first columns of the key, as in "
             'where={"country": "DE"}; for other conditions use filter(…) on the frame'
         )
+
+
+def check_writer(db: Any) -> None:
+    """Checks that `db` is an open writer, or None.
+
+    :raises TypeError: it is something else, such as the URL of the database.
+    :raises Closed: the writer was closed.
+    """
+    if db is None:
+        return
+    if not isinstance(db, siltstone.Database):
+        raise TypeError(
+            f"db must be the open writer, the result of siltstone.open, not {type(db).__name__}"
+        )
+    # Raises Closed. A closed writer would take no job in after all tasks have run.
+    db._schema()  # noqa: SLF001 - this package's own
 
 
 def expiry(

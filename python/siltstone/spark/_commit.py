@@ -20,10 +20,12 @@ import pyarrow as pa
 
 import siltstone
 from siltstone import ingest
+from siltstone._arguments import timeout_of
 from siltstone._open import StoreOptionsSource, Url
 from siltstone.exceptions import Conflict, Error, Invalid, NotFound, Timeout
 from siltstone.ingest import _check_txn
 from siltstone.options import Seconds
+from siltstone.spark._arguments import check_writer
 from siltstone.spark._jobs import Parts, described, map_batches, task
 from siltstone.spark._matching import Duplicates, reachable
 from siltstone.spark._staging import MESSAGE, Staged, Staging, check_disjoint, stage
@@ -104,8 +106,10 @@ class Submission:
     store_options: StoreOptionsSource | None
 
     def __post_init__(self) -> None:
-        # Before the version is compared with a recorded one.
+        # Before the version is compared with a recorded one, and before any task.
         _check_txn(self.txn)
+        timeout_of(self.timeout, self.wait, self.take_over)
+        check_writer(self.db)
 
     def new_job(self) -> ingest.Job:
         """An ingest job for this load."""
@@ -355,7 +359,7 @@ def submitted(
     """
     try:
         if db is not None:
-            commit = db.ingest(request)
+            commit = _taken_by(db, job, request)
             commit.wait()
             seq: int | None = commit.seq
         else:
@@ -385,6 +389,21 @@ def submitted(
         abort(job)
         return LoadResult(0, 0, 0, seq, request.job, repeated=True)
     return LoadResult(request.rows, request.bytes, request.tables, seq, request.job)
+
+
+def _taken_by(
+    db: siltstone.Database, job: ingest.Job, request: ingest.IngestRequest
+) -> siltstone.Commit:
+    """Gives a closed job to the writer in this process. A job that it refuses is aborted, because
+    no later call can submit it: its tables would stay until its deadline.
+
+    :raises Conflict: the writer refused the job, such as one for another database.
+    """
+    try:
+        return db.ingest(request)
+    except Conflict:
+        abort(job)
+        raise
 
 
 def _has_other_job(job: ingest.Job, txn: Txn, store_options: StoreOptionsSource | None) -> bool:

@@ -142,8 +142,11 @@ def bulk_load(
     :param take_over: True ends a writer that did not close, dead or alive.
     :param store_options: as for `scan`.
     :raises Invalid: an argument or a row is invalid; nothing was added.
-    :raises Conflict: the database has a higher version of the application; the load was refused or
-        aborted; a database exists, and `mode` is "errorifexists".
+    :raises TypeError: an argument is of another type; nothing was added.
+    :raises Closed: `db` is closed; nothing was added.
+    :raises Conflict: `db` is the writer of another database; the database has a higher version of
+        the application; the load was refused or aborted; a database exists, and `mode` is
+        "errorifexists".
     :raises Timeout: no writer has taken the load in yet, perhaps because it died. The load stays
         submitted. A second load without `txn` may add the rows twice.
     :raises Unsupported, NotFound, Denied, Unavailable: as `siltstone.ingest.Job`.

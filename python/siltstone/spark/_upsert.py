@@ -138,11 +138,12 @@ class _BatchWriter:
                     app = named or application(_query_of(found), call)
                     job = job.for_txn((app, batch_id))
                 request = closed(job, found, submission.layout, submission.mode, records=False)
-        if request is not None:
-            if submission.submit(job, request).repeated and named is not None:
-                self._log_skipped(named, batch_id, call, df, request.rows)
-            return
-        abort(job)
+            # A database that this batch created is removed unless the job may be submitted.
+            done = None if request is None else submission.submit(job, request)
+        if request is None or done is None:
+            abort(job)
+        elif done.repeated and named is not None:
+            self._log_skipped(named, batch_id, call, df, request.rows)
 
     def _log_skipped(
         self, named: str, batch_id: int, call: Call, df: DataFrame, rows: int | None = None
