@@ -28,23 +28,9 @@ if TYPE_CHECKING:
 
 __all__ = ["DefaultSource"]
 
-WRITE_OPTIONS = (
-    "checkpointlocation",
-    "keycolumn",
-    "valuecolumn",
-    "opcolumn",
-    "savemode",
-    "layout",
-    "duplicates",
-    "replacestart",
-    "replaceend",
-    "targetsstbytes",
-    "txnappid",
-    "txnversion",
-    "timeout",
-    "takeover",
-)
-"""Options that only writing has."""
+STREAM_OPTIONS = ("checkpointlocation", "queryname")
+"""Options of Spark's own that only the writer of a stream has. Spark asks a source for its columns
+before it writes a stream, as before it reads."""
 PLANS_WRITES = "pyspark.sql.worker.write_into_data_source"
 """The main module of the process in which Spark makes the writer of a batch (4.0 to 4.3). It is not
 documented. In a process of another version an instance that only writes also pins a checkpoint, as
@@ -153,5 +139,7 @@ class DefaultSource(DataSource):
 
 def _writes(options: Mapping[str, str]) -> bool:
     """Whether this instance is made to write: in the process that makes a batch's writer, or with
-    an option that only writing has, such as a stream's checkpoint location."""
-    return PLANS_WRITES in sys.modules or any(name.casefold() in WRITE_OPTIONS for name in options)
+    an option of a stream's writer. Options of writing such as `keyColumn` do not tell: a view that
+    is inserted into has them, and is read."""
+    names = {name.casefold() for name in options}
+    return PLANS_WRITES in sys.modules or not names.isdisjoint(STREAM_OPTIONS)

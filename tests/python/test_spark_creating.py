@@ -283,6 +283,35 @@ def test_a_view_reads_what_was_inserted_through_it(spark, url) -> None:
 
 
 @SOURCES
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"keyColumn": "country, id"},
+        {"layout": "runs"},
+        {"timeout": "60"},
+        {"txnAppId": "nightly", "txnVersion": "1"},
+        {"saveMode": "append", "takeOver": "false", "opColumn": "op"},
+    ],
+)
+def test_a_view_with_options_of_writing_keeps_its_state(spark, orders, options) -> None:
+    def load():
+        return spark.read.format("siltstone").options(**options).load(orders)
+
+    frame = load()
+    spoken = ", ".join(f"{name} '{text}'" for name, text in options.items())
+    view = (
+        f"CREATE OR REPLACE TEMPORARY VIEW kept USING siltstone OPTIONS (path '{orders}', {spoken})"
+    )
+    spark.sql(view)
+    new = spark.sql("SELECT 'US' AS country, 7L AS id, 'new' AS note")
+    rows = kv.count(orders)
+    kv.bulk_load(new, orders, key=["country", "id"])
+    assert (frame.count(), spark.table("kept").count()) == (rows, rows)
+    spark.sql(view)
+    assert (load().count(), spark.table("kept").count()) == (rows + 1, rows + 1)
+
+
+@SOURCES
 def test_a_view_with_options_of_reading_is_inserted_into(spark, url) -> None:
     def insert(**options: str) -> None:
         spoken = ", ".join(f"{name} '{text}'" for name, text in options.items())
