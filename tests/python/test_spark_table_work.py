@@ -15,7 +15,7 @@ import pytest
 import siltstone
 import siltstone.spark as kv
 from siltstone import table
-from spark_versions_for_tests import SOURCES, frame_of_table
+from spark_versions_for_tests import SOURCES, frame_of_table, version
 
 pytest_plugins = ["spark_for_tests"]
 pytestmark = pytest.mark.slow
@@ -444,6 +444,54 @@ def test_rows_whose_key_is_too_long_are_not_there(spark, orders) -> None:
     assert [row.note for row in found] == [None, "old", None]
     assert kv.delete(asked, orders, key=["land", "number"]).rows == 1
     assert kv.count(orders) == 19
+
+
+def test_text_that_is_not_utf8_is_no_key(spark, orders) -> None:
+    """Spark's strings may hold any bytes."""
+    asked = spark.sql(
+        "SELECT * FROM VALUES (cast(X'FF' AS STRING), 1L), ('DE', 1L), (cast(X'44FF45' AS STRING), "
+        "2L) AS (land, number)"
+    ).coalesce(1)
+    found = kv.lookup(asked, orders, key=["land", "number"]).collect()
+    assert [row.note for row in found] == [None, "old", None]
+    under = kv.lookup(asked.select("land"), orders, key="land", prefix=True, how="inner")
+    assert under.count() == 10
+    if version() >= (4, 1):
+        row = kv.get(orders)
+        answers = asked.select(row("land", "number").alias("row")).collect()
+        assert [None if one.row is None else one.row.note for one in answers] == [None, "old", None]
+        stored = kv.encode_key(orders)
+        keys = asked.select(stored("land", "number").alias("key")).collect()
+        assert [one.key is None for one in keys] == [True, False, True]
+    assert kv.delete(asked, orders, key=["land", "number"]).rows == 1
+    for write in (kv.bulk_load, kv.merge):
+        with pytest.raises(siltstone.Invalid, match=r"no UTF-8.*make_valid_utf8"):
+            write(
+                asked.selectExpr("land AS country", "number AS id"), orders, key=["country", "id"]
+            )
+    noted = spark.sql("SELECT 'DE' AS country, 1L AS id, cast(X'FF' AS STRING) AS note")
+    with pytest.raises(siltstone.Invalid, match=r"no UTF-8.*make_valid_utf8"):
+        kv.bulk_load(noted, orders, key=["country", "id"])
+    assert kv.count(orders) == 19
+
+
+def test_rows_under_a_date_that_python_has_not_are_joined(spark, url) -> None:
+    days = "('-0044-03-15'), ('2026-01-01'), ('10000-01-01'), (NULL)"
+    rows = spark.sql(
+        "SELECT date(k) AS day, timestamp(k) AS time, n, string(k) AS note "
+        f"FROM VALUES {days} AS (k) CROSS JOIN (SELECT id AS n FROM range(2))"
+    )
+    kv.bulk_load(rows, url, key=["day desc", "time", "n"])
+    others = spark.sql(f"SELECT date(k) AS d, k FROM VALUES {days}, ('-0400-01-01') AS (k)")
+    found = kv.lookup(others, url, key="d", prefix=True).select("k", "n", "note").collect()
+    assert len(found) == 9
+    for row in found:
+        there = row.k != "-0400-01-01" and row.k is not None
+        assert (row.note == row.k) if there else row.note is None
+    assert sorted(str(row.n) for row in found if row.k is None) == ["0", "1"]
+    instants = others.selectExpr("d", "timestamp(k) AS t", "k")
+    found = kv.lookup(instants, url, key=["d", "t"], prefix=True, how="inner")
+    assert found.count() == 8
 
 
 # --- look-ups -------------------------------------------------------------------------------------

@@ -80,6 +80,11 @@ COLUMNS = ("key", "value")
 """The columns of a database without a schema; both are `binary`."""
 HEX = "hex:"
 """The prefix of an option's value that is bytes in hexadecimal digits."""
+MAKE_VALID = (
+    "make_valid_utf8(column) in Spark replaces the bytes that are not, and a table with a binary "
+    "column holds them"
+)
+"""The remedy for a string that is not UTF-8."""
 DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
 NAMES = {kind: name for name, (kind, _) in PLAIN.items()}
 LARGER = {
@@ -421,7 +426,11 @@ def cast(array: pa.Array, kind: pa.DataType, column: str) -> pa.Array:
 
 def castable(array: pa.Array, kind: pa.DataType) -> pa.Array | None:
     """Which values a column of a table can hold; None: all. Spark's type of a column may have more
-    values than the column: those of `smallint` are not all `uint8`."""
+    values than the column: those of `smallint` are not all `uint8`, and its strings may hold bytes
+    that are not UTF-8."""
+    if pa.types.is_string(array.type):
+        # The cast from binary checks UTF-8.
+        array = array.cast(pa.binary())
     if array.type == kind or pa.types.is_null(array.type) or _casts(array, kind):
         return None
     fit = [True] * len(array)
@@ -466,7 +475,9 @@ def encoded(text: str, batch: pa.RecordBatch) -> tuple[pa.Array, pa.Array]:
         keys, values = schema_of(text).encode(rows)
     except Invalid as error:
         column = error.context.get("column")
-        if column in names and rows.column(column).null_count:
+        if column in names and _is_malformed(rows.column(column)):
+            error.args = (f"{error}; {MAKE_VALID}",)
+        elif column in names and rows.column(column).null_count:
             remedy = f"db.table.allow_nulls({column!r}) makes the column nullable"
             if column in schema_of(text).key:
                 remedy = (
@@ -478,15 +489,26 @@ def encoded(text: str, batch: pa.RecordBatch) -> tuple[pa.Array, pa.Array]:
     return pa.array(keys), pa.array(values)
 
 
+def _is_malformed(array: pa.Array) -> bool:
+    """Whether the array is text, and a value of it is not UTF-8."""
+    return pa.types.is_string(array.type) and castable(array, pa.string()) is not None
+
+
 def encode_keys(text: str, arrays: Sequence[pa.Array]) -> pa.Array:
     """The keys of rows, from one array for each column of the key.
 
-    :raises Invalid: a null in a column without nulls; a number out of range.
+    :raises Invalid: a null in a column without nulls; a number out of range; text that is not
+        UTF-8.
     """
     schema, fields = schema_of(text), arrow_fields(text)
     pairs = zip(arrays, schema.key, strict=True)
     typed = [cast(array, fields.field(name).type, name) for array, name in pairs]
-    return pa.array(schema.encode_key(pa.RecordBatch.from_arrays(typed, names=schema.key)))
+    try:
+        return pa.array(schema.encode_key(pa.RecordBatch.from_arrays(typed, names=schema.key)))
+    except Invalid as error:
+        if any(map(_is_malformed, typed)):
+            error.args = (f"{error}; {MAKE_VALID}",)
+        raise
 
 
 def lookup_keys(text: str, arrays: Sequence[pa.Array]) -> tuple[pa.Array, pa.Array | None]:

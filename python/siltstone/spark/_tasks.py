@@ -17,20 +17,17 @@ import pyarrow.compute as pc
 
 import siltstone
 from siltstone.exceptions import Invalid
-from siltstone.spark._bounds import bounds
 from siltstone.spark._columns import (
     COLUMNS,
     arrow_fields,
-    cast,
-    castable,
     lookup_keys,
     match,
     scatter,
-    schema_of,
     text_of,
     within_length,
 )
 from siltstone.spark._decoding import TableDecoder, narrowed
+from siltstone.spark._key_prefixes import prefix_ranges
 from siltstone.spark._ranges import Range
 
 __all__ = [
@@ -351,7 +348,8 @@ def look_up_prefix(
     open_reader = reader_of(reader)
     for batch in batches:
         asking: dict[Range | None, list[int]] = {}
-        for row, part in enumerate(_parts(table, [batch.column(name) for name in key])):
+        parts = [batch.column(name) for name in key]
+        for row, part in enumerate(prefix_ranges(table, parts)):
             asking.setdefault(part, []).append(row)
         joined = _Joined(batch, fields, names)
         for part, rows in asking.items():
@@ -365,30 +363,6 @@ def look_up_prefix(
                 for row in rows:
                     yield from joined.add(row, pa.RecordBatch.from_arrays(nothing, schema=fields))
         yield from joined.rest()
-
-
-def _parts(table: str | None, arrays: Sequence[pa.Array]) -> Iterator[Range | None]:
-    """The key range under each row's part of a key. None if no key can have that part."""
-    if table is None:
-        for prefix in as_binary(arrays[0]).to_pylist():
-            yield None if prefix is None else bounds(None, None, prefix) if prefix else (None, None)
-        return
-    schema, fields = schema_of(table), arrow_fields(table)
-    names = schema.key[: len(arrays)]
-    typed, held = [], pa.repeat(True, len(arrays[0]))
-    for array, name in zip(arrays, names, strict=True):
-        kind = fields.field(name).type
-        fit = castable(array, kind)
-        if fit is not None:
-            held = pc.and_(held, fit)
-        possible = array if fit is None else pc.if_else(fit, array, pa.scalar(None, array.type))
-        typed.append(cast(possible, kind, name))
-    columns = [array.to_pylist() for array in typed]
-    for values, fits in zip(zip(*columns, strict=True), held.to_pylist(), strict=True):
-        pairs = dict(zip(names, values, strict=True))
-        nulls = [name for name, value in pairs.items() if value is None]
-        exists = fits and all(fields.field(name).nullable for name in nulls)
-        yield schema.range(pairs) if exists else None
 
 
 def _matches(
