@@ -312,6 +312,21 @@ def test_a_view_with_options_of_writing_keeps_its_state(spark, orders, options) 
 
 
 @SOURCES
+def test_a_view_with_varchar_names_the_remedy(spark, url) -> None:
+    """Spark hands the columns of a view to the source when it is read, and not when it is made."""
+    for number, key in enumerate(("key", "id")):
+        place = f"{url}-{number}"
+        named = "" if key == "key" else f", keyColumn '{key}'"
+        spark.sql(
+            f"CREATE OR REPLACE TEMPORARY VIEW short ({key} VARCHAR(10), value STRING) "
+            f"USING siltstone OPTIONS (path '{place}'{named})"
+        )
+        spark.sql("INSERT INTO short VALUES ('a', 'b')")
+        with pytest.raises(Exception, match=r"VARCHAR.*declare the column as STRING"):
+            spark.sql("SELECT * FROM short").collect()
+
+
+@SOURCES
 def test_a_view_with_options_of_reading_is_inserted_into(spark, url) -> None:
     def insert(**options: str) -> None:
         spoken = ", ".join(f"{name} '{text}'" for name, text in options.items())

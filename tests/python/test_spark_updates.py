@@ -422,6 +422,49 @@ def test_the_source_writes_and_reads_nested_types(spark, url) -> None:
     assert sorted(back.collect()) == sorted(frame.collect())
 
 
+@SOURCES
+def test_parts_of_nested_columns_are_declared_not_null(spark, url) -> None:
+    """A schema that Spark made, or a view, may say that parts have no nulls."""
+    frame = spark.sql(
+        "SELECT 1 AS id, array(1, 2) AS many, map('a', 1) AS named, "
+        "named_struct('n', 1, 'deep', array(named_struct('m', 'x'))) AS part"
+    )
+    assert not frame.schema["many"].dataType.containsNull
+    kv.bulk_load(frame, url, key=["id"])
+    reader = spark.read.format("siltstone").schema(frame.schema)
+    assert reader.load(url).collect() == frame.collect()
+    declared = "id INT, many ARRAY<INT>, named MAP<STRING, INT>, part STRUCT<n: INT NOT NULL, "
+    declared += "deep: ARRAY<STRUCT<m: STRING NOT NULL>>>"
+    spark.sql(
+        f"CREATE OR REPLACE TEMPORARY VIEW nested ({declared}) "
+        f"USING siltstone OPTIONS (path '{url}')"
+    )
+    spark.sql("INSERT INTO nested VALUES (2, NULL, NULL, NULL)")
+    view = f"CREATE OR REPLACE TEMPORARY VIEW nested ({declared}) USING siltstone"
+    spark.sql(f"{view} OPTIONS (path '{url}')")
+    assert spark.table("nested").where("id = 2").first()[:] == (2, None, None, None)
+    nulls = {
+        "part.n": "named_struct('n', int(NULL), 'deep', array(named_struct('m', 'x')))",
+        "part.deep.element.m": "named_struct('n', 1, 'deep', array(named_struct('m', note)))",
+    }
+    for number, (place, part) in enumerate(nulls.items()):
+        row = f"3 AS id, array(1) AS many, map('a', 1) AS named, {part} AS part"
+        where = f"{url}-{number}"
+        kv.bulk_load(
+            spark.sql(f"SELECT {row} FROM (SELECT string(NULL) AS note)"), where, key=["id"]
+        )
+        spark.sql(f"{view} OPTIONS (path '{where}')")
+        with pytest.raises(Exception, match=f"'{place}' was declared NOT NULL"):
+            spark.table("nested").collect()
+    kinds = {"many": "array(1, int(NULL)) AS many", "named": "map('a', int(NULL)) AS named"}
+    for number, (name, part) in enumerate(kinds.items()):
+        where = f"{url}-kind-{number}"
+        kv.bulk_load(spark.sql(f"SELECT 3 AS id, {part}"), where, key=["id"])
+        wanted = frame.select("id", name).schema
+        with pytest.raises(Exception, match=rf"'{name}\.\w+' was declared NOT NULL"):
+            spark.read.format("siltstone").schema(wanted).load(where).collect()
+
+
 # --- columns of nulls alone -----------------------------------------------------------------------
 
 

@@ -15,7 +15,16 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
-from pyspark.sql.types import BinaryType, StringType, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    CharType,
+    DataType,
+    MapType,
+    StringType,
+    StructType,
+    VarcharType,
+)
 
 import siltstone
 from siltstone.exceptions import Invalid, NotFound, Unsupported
@@ -69,6 +78,11 @@ OPTIONS = {
 """The options by the names that users write. Spark converts them to lower case."""
 WRITE_OPTIONS = tuple(name for name in _sink.OPTIONS if name not in OPTIONS)
 """Options that only writing has. A view that is also inserted into may have them."""
+NO_CHAR = (
+    "Spark takes no CHAR or VARCHAR from a data source in Python: declare the column as STRING"
+)
+"""The remedy for a column that a view or a schema declares so. Spark calls the source with that
+type at the first read, and not when the view is made."""
 LIFETIME = 86_400.0
 """Seconds that a checkpoint made here lives. Nothing refreshes it between actions."""
 
@@ -131,6 +145,8 @@ def _asked_fields(planned: Planned, schema: StructType) -> pa.Schema:
     fields = []
     for field in schema.fields:
         kind = kinds.get(type(field.dataType))
+        if isinstance(field.dataType, CharType | VarcharType):
+            raise Invalid(f"the schema asks for {field.simpleString()}. {NO_CHAR}")
         if match(field.name, COLUMNS) is None or kind is None:
             raise Invalid(
                 f"the schema asks for {field.simpleString()}; a database without a schema has "
@@ -143,7 +159,7 @@ def _asked_fields(planned: Planned, schema: StructType) -> pa.Schema:
 
 
 def _fields(table: str, schema: StructType) -> pa.Schema:
-    """The columns of a table with the names and nullability of `schema`.
+    """The columns of a table with the names and nullability of `schema`, also of nested parts.
 
     :raises Invalid: the table has no such column, or it has another type.
     """
@@ -152,12 +168,36 @@ def _fields(table: str, schema: StructType) -> pa.Schema:
         ours = spark_fields(table, [field.name]).field(0)
         wanted = spark_type(table, ours.name)
         if field.dataType.simpleString() != wanted:
+            remedy = "read it so, and cast it then"
+            if isinstance(field.dataType, CharType | VarcharType):
+                remedy = NO_CHAR
             raise Invalid(
                 f"the schema asks for {field.simpleString()}, and the column of the table is of "
-                f"type {wanted}; read it so, and cast it then"
+                f"type {wanted}; {remedy}"
             )
-        fields.append(ours.with_nullable(field.nullable).with_name(field.name))
+        kind = _nullable_as(ours.type, field.dataType)
+        fields.append(pa.field(field.name, kind, field.nullable))
     return pa.schema(fields)
+
+
+def _nullable_as(kind: pa.DataType, asked: DataType) -> pa.DataType:
+    """The type whose parts may hold nulls where those of `asked` may. Otherwise the types are the
+    same. Spark refuses batches whose types differ in this from those that it asked for."""
+    match asked:
+        case ArrayType():
+            return pa.list_(_part_as(kind.value_field, asked.elementType, asked.containsNull))
+        case MapType():
+            value = _part_as(kind.item_field, asked.valueType, asked.valueContainsNull)
+            return pa.map_(_nullable_as(kind.key_type, asked.keyType), value)
+        case StructType():
+            pairs = zip(kind, asked.fields, strict=True)
+            return pa.struct([_part_as(one, part.dataType, part.nullable) for one, part in pairs])
+        case _:
+            return kind
+
+
+def _part_as(field: pa.Field, asked: DataType, nullable: bool) -> pa.Field:
+    return field.with_type(_nullable_as(field.type, asked)).with_nullable(nullable)
 
 
 class RangeReader(DataSourceReader):

@@ -23,9 +23,11 @@ from siltstone.spark._columns import (
     lookup_keys,
     match,
     scatter,
+    spark_fields,
     text_of,
     within_length,
 )
+from siltstone.spark._declared_types import declared_as
 from siltstone.spark._decoding import TableDecoder, narrowed
 from siltstone.spark._key_prefixes import prefix_ranges
 from siltstone.spark._ranges import Range
@@ -151,27 +153,11 @@ def table_rows(
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a table's range as batches of exactly `fields`; no other columns are decoded."""
     names = [str(match(name, arrow_fields(table).names)) for name in fields.names]
-    stored = pa.schema([one.with_name(name) for one, name in zip(fields, names, strict=True)])
+    stored = spark_fields(table, names)
     decoder = TableDecoder(table, names, partial(text_of, reader))
     for batch in _scanned(reader, start, end, limit):
         found = decoder.decode(batch.column("key"), batch.column("value"))
-        columns = narrowed(found, stored, table, AGAIN).columns
-        _check_nulls(columns, fields)
-        yield pa.RecordBatch.from_arrays(columns, schema=fields)
-
-
-def _check_nulls(columns: Sequence[pa.Array], fields: pa.Schema) -> None:
-    """Checks that columns that were declared as not nullable have no nulls. Spark would fail, or
-    return other values.
-
-    :raises Invalid: one has a null.
-    """
-    for column, field in zip(columns, fields, strict=True):
-        if not field.nullable and column.null_count:
-            raise Invalid(
-                f"the column {field.name!r} was declared NOT NULL, and a row of the table has a "
-                "null there: declare it without NOT NULL"
-            )
+        yield declared_as(narrowed(found, stored, table, AGAIN).columns, fields)
 
 
 def _scanned(
