@@ -465,6 +465,24 @@ def test_parts_of_nested_columns_are_declared_not_null(spark, url) -> None:
             spark.read.format("siltstone").schema(wanted).load(where).collect()
 
 
+def test_rows_whose_keys_cannot_exist_update_and_delete_nothing(spark, url) -> None:
+    fields = [pa.field("k", pa.uint64(), nullable=False), ("v", pa.string())]
+    with table.create(url, pa.schema(fields), key=["k"]) as db:
+        db.table.put([{"k": 1, "v": "old"}, {"k": 2, "v": "old"}]).wait()
+    rows = spark.sql(
+        "SELECT cast(k AS DECIMAL(20, 0)) AS k, 'new' AS v FROM VALUES (-1), (1), (NULL) AS (k)"
+    )
+    with pytest.raises(siltstone.Invalid, match="'k'"):
+        kv.merge(rows, url, key="k")
+    assert kv.merge(rows, url, key="k", when_not_matched=None).rows == 1
+    assert kv.update_columns(rows, url, key="k").rows == 1
+    assert kv.count(url) == 2
+    assert kv.delete(rows, url, key="k").rows == 1
+    matched = kv.merge(rows, url, key="k", when_matched="delete", when_not_matched=None)
+    assert matched.rows == 0
+    assert [row[:] for row in kv.scan(spark, url).collect()] == [(2, "old")]
+
+
 # --- columns of nulls alone -----------------------------------------------------------------------
 
 

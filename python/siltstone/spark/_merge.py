@@ -26,6 +26,7 @@ from siltstone.spark._columns import (
     arrow_fields,
     cast,
     encode_keys,
+    lookup_keys,
     match,
     resolving_as,
     schema_of,
@@ -315,9 +316,11 @@ def merged(
     """
     reader, most = reader_of(merging.reader), [FIRST_ROWS]
     for batch in batches:
+        stored, kept = _keys(batch, merging)
+        batch = batch if kept is None else batch.filter(kept)  # noqa: PLW2901
         if not batch.num_rows:
             continue
-        keys, start = pa.record_batch({"key": _keys(batch, merging)}), 0
+        keys, start = pa.record_batch({"key": stored}), 0
         # The current values of a whole batch may need too much memory.
         for piece, found in pieces(
             keys, lambda rows: large_values_of(reader, rows.column("key")), most
@@ -336,18 +339,21 @@ class _Current:
     """The stored values; null for an absent key."""
 
 
-def _keys(batch: pa.RecordBatch, merging: _Merging) -> pa.Array:
-    """The keys of the rows.
+def _keys(batch: pa.RecordBatch, merging: _Merging) -> tuple[pa.Array, pa.Array | None]:
+    """The keys of the rows, and which rows have one; None: all. Only a merge that inserts no rows
+    drops those without: no row of the database matches them.
 
     :raises Invalid: a null, or a value that the key's column cannot hold.
     """
     if merging.table is not None:
-        names = schema_of(merging.table).key
-        return encode_keys(merging.table, [batch.column(name) for name in names])
+        arrays = [batch.column(name) for name in schema_of(merging.table).key]
+        if not merging.inserts:
+            return lookup_keys(merging.table, arrays)
+        return encode_keys(merging.table, arrays), None
     keys = batch.column("key")
     if keys.null_count:
         raise Invalid("the key column has nulls, and a null is no key: filter them out before")
-    return as_binary(keys)
+    return as_binary(keys), None
 
 
 def _merged(

@@ -24,8 +24,8 @@ from siltstone.exceptions import Invalid
 from siltstone.spark._columns import (
     INSTANT,
     encode_keys,
-    encode_possible_keys,
     encoded,
+    lookup_keys,
     scatter,
     schema_of,
     within_length,
@@ -310,7 +310,7 @@ def _rows(batch: pa.RecordBatch, staging: Staging, schema: str) -> tuple[pa.Arra
     # A delete needs only the key. Its other columns may be null.
     arrays = [batch.column(name) for name in schema_of(schema).key]
     if goes is None:
-        keys, _ = encode_possible_keys(schema, arrays)
+        keys, _ = lookup_keys(schema, arrays)
         return keys, pa.nulls(len(keys), pa.binary())
     keys = encode_keys(schema, arrays)
     stays = pc.invert(goes)
