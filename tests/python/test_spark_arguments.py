@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 import siltstone
 import siltstone.spark as kv
 from siltstone import admin, ingest
+from spark_versions_for_tests import CLASSIC, SOURCES, STREAM_SOURCES
 
 pytest_plugins = ["spark_for_tests"]
 pytestmark = pytest.mark.slow
@@ -97,3 +100,40 @@ def test_an_invalid_argument_creates_no_database(spark, url, argument) -> None:
             WRITES[way](rows(spark), url, **argument)
         with pytest.raises(siltstone.NotFound):
             admin.manifest(url)
+
+
+@SOURCES
+def test_an_unknown_option_names_the_nearest(spark, url) -> None:
+    kv.bulk_load(rows(spark), url, key="key")
+    for given, meant in {"keyColum": "keyColumn", "numPartition": "numPartitions"}.items():
+        kind = "format" if given == "numPartition" else "save"
+        with pytest.raises(Exception, match=re.escape(f"(did you mean '{meant}'?)")):
+            if kind == "save":
+                writer = rows(spark).write.format("siltstone").mode("append")
+                writer.option(given, "key").save(url)
+            else:
+                spark.read.format("siltstone").option(given, "2").load(url)
+
+
+@STREAM_SOURCES
+def test_a_stream_refuses_an_unknown_start_when_it_is_made(spark, closed) -> None:
+    stream = spark.readStream.format("siltstone").option("readChangeFeed", "true")
+    with pytest.raises(Exception, match=r"startingAt is 'lates': latest, oldest, snapshot, or a t"):
+        stream.option("startingAt", "lates").load(closed)
+    token = siltstone.changes.latest(closed)
+    assert stream.option("startingAt", token).load(closed).isStreaming
+
+
+@CLASSIC
+def test_a_session_that_was_stopped_is_named(spark, closed) -> None:
+    """The last test of this file: it stops the session."""
+    frame = rows(spark)
+    spark.stop()
+    for call in (
+        lambda: kv.scan(spark, closed),
+        lambda: kv.count(closed, spark=spark),
+        lambda: kv.bulk_load(frame, closed, key="key"),
+        lambda: kv.lookup(frame, closed, key="key"),
+    ):
+        with pytest.raises(siltstone.Invalid, match="session of Spark was stopped"):
+            call()

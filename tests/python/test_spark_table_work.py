@@ -403,6 +403,29 @@ def test_none_for_a_key_column_without_nulls_is_named(spark, url) -> None:
     ):
         with pytest.raises(siltstone.Invalid, match="'i' has no nulls"):
             call()
+    with pytest.raises(siltstone.Invalid, match="no column 'zz'; the key is i, j"):
+        kv.count(url, where={"zz": 1})
+
+
+def test_bounds_are_refused_and_not_rounded(spark, url) -> None:
+    fields = [("d", pa.decimal128(10, 2)), ("t", pa.timestamp("us", "UTC")), ("n", pa.int64())]
+    with table.create(url, pa.schema(fields), key=["d", "t", "n"]) as db:
+        db.table.put([{"d": Decimal("1.50"), "t": NEW_YEAR, "n": 1}]).wait()
+    whole = {"d": "1.5", "t": "2026-01-01T00:00:00.0000000Z"}
+    assert kv.count(url, where=whole) == 1
+    assert kv.count(url, where={**whole, "t": "2026-01-01T00:00:00.000000+00:00"}) == 1
+    refused = {
+        "d": ("NaN", "Infinity", "1.505", "x"),
+        "t": ("2026-01-01T00:00:00.0000009Z", "2026-01-01T00:00:00,1234567Z"),
+    }
+    for column, texts in refused.items():
+        for text in texts:
+            with pytest.raises(siltstone.Invalid) as error:
+                kv.count(url, where={**whole, column: text})
+            if text != "1.505":
+                assert "give a value of that type" in str(error.value)
+    with pytest.raises(siltstone.Invalid, match="only finite numbers"):
+        kv.count(url, where={"d": Decimal("NaN")})
 
 
 NEW_YEAR, INSTANT = datetime(2026, 1, 1, tzinfo=UTC), pa.timestamp("us", "UTC")

@@ -25,24 +25,46 @@ def check_session(spark: Any) -> None:
     """Checks that `spark` is a session, of the classic kind or of Spark Connect.
 
     :raises TypeError: it is something else, such as the URL of the database.
+    :raises Invalid: it was stopped.
     """
     if not callable(getattr(spark, "createDataFrame", None)):
         raise TypeError(
             f"the first argument is the SparkSession, not {type(spark).__name__}: "
             "siltstone.spark.scan(spark, url), for example"
         )
+    _check_running(spark)
 
 
 def check_frame(df: Any) -> None:
     """Checks that `df` is a DataFrame of Spark.
 
     :raises TypeError: it is something else, such as a DataFrame of pandas.
+    :raises Invalid: its session was stopped.
     """
     if not hasattr(df, "mapInArrow"):
         raise TypeError(
             f"df is a DataFrame of Spark, not {type(df).__module__}.{type(df).__name__}: "
             "spark.createDataFrame(…) makes one from pandas, Arrow or rows"
         )
+    _check_running(getattr(df, "sparkSession", None))
+
+
+def _check_running(spark: Any) -> None:
+    """Checks that a session was not stopped.
+
+    :raises Invalid: it was.
+    """
+    # A session by Spark Connect tells it, and has no context.
+    stopped = getattr(spark, "is_stopped", False)
+    context = getattr(spark, "sparkContext", None)
+    if context is not None:
+        try:
+            _ = context.version
+        except AttributeError:
+            # A context that was stopped has no JVM to ask.
+            stopped = True
+    if stopped is True:
+        raise Invalid("the session of Spark was stopped: make a new one, and its frames again")
 
 
 def check_where(where: Mapping[str, Any] | None) -> None:

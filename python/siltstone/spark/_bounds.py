@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
 
 from siltstone.exceptions import Invalid
 from siltstone.spark._arguments import check_where
-from siltstone.spark._columns import arrow_fields, bytes_of, schema_of, spelled_where, value_of
+from siltstone.spark._bound_values import bytes_of, value_of
+from siltstone.spark._columns import arrow_fields, schema_of, spelled_where
 from siltstone.spark._ranges import Range
 
 __all__ = ["bounds", "bytes_range", "check_bounded", "key_range", "table_range"]
@@ -69,12 +71,10 @@ def table_range(
 def _value(table: str, column: str, given: Any, argument: str) -> Any:
     """A value of a column of the key. A text stands for a value of another type.
 
-    :raises Invalid: the text is no value of the column; a truth value for a number; None in `where`
-        for a column without nulls.
+    :raises Invalid: the text is no value of the column; a truth value for a number; a decimal that
+        is no finite number; None in `where` for a column without nulls.
     """
     fields = arrow_fields(table)
-    if column not in fields.names:
-        return given
     if given is None and argument.startswith("where") and not fields.field(column).nullable:
         raise Invalid(
             f"{argument} is None, and the column {column!r} has no nulls: no row can match"
@@ -85,6 +85,8 @@ def _value(table: str, column: str, given: Any, argument: str) -> Any:
     if isinstance(given, bool) and not pa.types.is_boolean(kind):
         # Python takes a truth value for a number.
         raise Invalid(f"{argument} is {given!r}, and the column {column!r} is of type {kind}")
+    if isinstance(given, Decimal) and not given.is_finite():
+        raise Invalid(f"{argument} is {given!r}, and the column {column!r} has only finite numbers")
     return given
 
 

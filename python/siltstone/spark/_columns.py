@@ -10,8 +10,6 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
-from datetime import datetime
-from decimal import Decimal
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +30,6 @@ __all__ = [
     "DECIMAL",
     "arrow_fields",
     "arrow_type",
-    "bytes_of",
     "case_sensitivity",
     "cast",
     "castable",
@@ -54,7 +51,6 @@ __all__ = [
     "spelled_where",
     "struct_of",
     "text_of",
-    "value_of",
     "within_length",
 ]
 
@@ -78,8 +74,6 @@ KEY_BYTES = 65_535
 """The most bytes of a key. A longer one, and one without bytes, is in no database."""
 COLUMNS = ("key", "value")
 """The columns of a database without a schema; both are `binary`."""
-HEX = "hex:"
-"""The prefix of an option's value that is bytes in hexadecimal digits."""
 MAKE_VALID = (
     "make_valid_utf8(column) in Spark replaces the bytes that are not, and a table with a binary "
     "column holds them"
@@ -298,62 +292,18 @@ def _held(kind: pa.DataType, column: str) -> pa.DataType:
 
 
 def spelled_where(text: str, where: Mapping[str, Any]) -> dict[str, Any]:
-    """Values by column, with the names as the table spells them."""
-    names = arrow_fields(text).names
-    return {match(name, names) or name: value for name, value in where.items()}
+    """Values by column, with the names as the table spells them.
 
-
-def value_of(text: str, column: str, spoken: str, option: str) -> Any:
-    """The value of a table's column that a text means: text as it is; a number, a date or a time as
-    in Spark's SQL; bytes as UTF-8, or as digits after `hex:`.
-
-    :raises Invalid: the text is no value of the column.
+    :raises Invalid: there is no such column.
     """
-    kind = arrow_fields(text).field(column).type
-    remedy = "give a value of that type"
-    if pa.types.is_timestamp(kind) and kind.tz is not None:
-        remedy += ", with its zone, such as 2026-01-31T12:00:00Z"
-    elif pa.types.is_timestamp(kind):
-        remedy += ", without a zone"
-    try:
-        if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-            return spoken
-        if pa.types.is_binary(kind) or pa.types.is_fixed_size_binary(kind):
-            digits = spoken.startswith(HEX)
-            return bytes.fromhex(spoken.removeprefix(HEX)) if digits else spoken.encode()
-        if pa.types.is_decimal(kind):
-            return Decimal(spoken)
-        if pa.types.is_timestamp(kind):
-            return _moment(spoken, kind)
-        return pa.scalar(spoken).cast(kind).as_py()
-    except (ValueError, ArithmeticError, pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        raise Invalid(
-            f"{option} is {spoken!r}, and {column!r}, a column of the table's key, is of type "
-            f"{_shown(arrow_fields(text).field(column))}: {remedy}, or read with asBytes and give "
-            "bytes of a key"
-        ) from None
-
-
-def bytes_of(spoken: str, option: str) -> bytes:
-    """The key of a database of bytes that a text means: its UTF-8, or digits after `hex:`.
-
-    :raises Invalid: no hexadecimal digits.
-    """
-    if not spoken.startswith(HEX):
-        return spoken.encode()
-    try:
-        return bytes.fromhex(spoken.removeprefix(HEX))
-    except ValueError:
-        raise Invalid(
-            f"{option} is {spoken!r}: two hexadecimal digits a byte after {HEX}"
-        ) from None
-
-
-def _moment(spoken: str, kind: pa.DataType) -> datetime:
-    moment = datetime.fromisoformat(spoken)
-    if (moment.tzinfo is None) != (kind.tz is None):
-        raise ValueError(spoken)
-    return moment
+    names, spelled = arrow_fields(text).names, {}
+    for name, value in where.items():
+        found = match(name, names)
+        if found is None:
+            key = ", ".join(schema_of(text).key)
+            raise Invalid(f"where: there is no column {name!r}; the key is {key}")
+        spelled[found] = value
+    return spelled
 
 
 def spark_fields(text: str, names: Sequence[str] | None, nullable: bool = False) -> pa.Schema:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 
 from siltstone import _native
 from siltstone._numbers import count_of, size_of
 from siltstone.exceptions import Invalid
-from siltstone.spark._columns import bytes_of, schema_of, value_of
+from siltstone.spark._bound_values import bytes_of, value_of
+from siltstone.spark._columns import schema_of
 from siltstone.spark._ranges import Range
 
 __all__ = [
@@ -57,8 +59,10 @@ def parse_options(
         if name is None and any(one.casefold() in TABLE_PROPERTIES for one in options):
             raise Invalid(f"a database cannot be a table of Spark's catalog. {CREATE_VIEW}")
         if name is None:
+            near = get_close_matches(given.casefold(), names, 1)
+            meaning = f" (did you mean {names[near[0]]!r}?)" if near else ""
             raise Invalid(
-                f"there is no option {given!r} where {what}; there are {', '.join(known)}"
+                f"there is no option {given!r} where {what}{meaning}; there are {', '.join(known)}"
             )
         meant[name] = value
     return meant

@@ -199,6 +199,8 @@ def count(
     from pyspark.sql import SparkSession as Sessions  # noqa: PLC0415 - pyspark is an extra
 
     spark = spark or Sessions.getActiveSession()
+    if spark is not None:
+        check_session(spark)
     state = reading(url, checkpoint, options, store_options, merge_operator)
     with state as (reader, held):
         table = None if as_bytes else text_of(reader)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -53,6 +54,9 @@ OPTIONS = {
     "storeOptions": "the function that returns store options, as module:function",
 }
 """The options by the names that users write. Spark converts them to lower case."""
+STARTS = ("latest", "oldest", "snapshot")
+TOKEN = re.compile(r"c\d+-")
+"""The beginning of a token of the change feed, with the version of its form."""
 BEFORE_IMAGES = "beforeImages"
 """An option that other sources of changes have."""
 DAY = 86_400.0
@@ -105,12 +109,14 @@ def followed(options: Mapping[str, str]) -> Followed:
     asked = parse_options(options, OPTIONS, "a stream is read")
     if "path" not in asked:
         raise Invalid('no database is named: .load("s3://bucket/db"), or option("path", …)')
+    starting = asked.get("startingAt", "latest")
+    _check_start(starting)
     fail = asked.get("failOnDataLoss", "true").casefold()
     if fail not in ("true", "false"):
         raise Invalid(f"failOnDataLoss is {fail!r}: true or false")
     return Followed(
         asked["path"],
-        asked.get("startingAt", "latest"),
+        starting,
         asked.get("consumer"),
         duration(asked, "consumerLifetime") or DAY,
         number(asked, "maxRowsPerTrigger"),
@@ -119,6 +125,17 @@ def followed(options: Mapping[str, str]) -> Followed:
         asked.get("storeOptions"),
         table_at(asked["path"], None, flag(asked, "asBytes"), asked.get("storeOptions")),
     )
+
+
+def _check_start(starting: str) -> None:
+    """Checks the form of the option `startingAt`, before the query starts.
+
+    :raises Invalid: it is neither a word nor a token.
+    """
+    if starting not in STARTS and TOKEN.match(starting) is None:
+        raise Invalid(
+            f"startingAt is {starting!r}: {', '.join(STARTS)}, or a token of the change feed"
+        )
 
 
 class FeedReader(DataSourceStreamReader, _Bounded):
