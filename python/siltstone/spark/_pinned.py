@@ -130,7 +130,8 @@ def pinned(
     database read the same state, unless they name a checkpoint. ``state.load()`` is a frame of
     ``format("siltstone")`` at it, and ``state.checkpoint`` can be named in options. Writes are not
     affected, and what they add is not seen in the block. The block holds for the thread that enters
-    it. Frames of the block cannot be read after it ends: they raise Expired.
+    it. Do not read frames of the block after it ends: they raise Expired as soon as a collector has
+    removed tables of the state, and read the same state until then.
 
     The driver renews the state until the block ends. If a renewal fails, a warning is logged, and
     the next of these calls raises the error, as the end of the block does. A later renewal that

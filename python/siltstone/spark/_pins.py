@@ -170,8 +170,8 @@ def pin(
 
 def release() -> int:
     """Deletes all checkpoints that `scan` and the other functions made in this process; returns
-    their number. Frames that read them raise Expired afterwards, also frames of
-    `load()` that share them.
+    their number. Frames that read them, also frames of `load()` that share them, raise Expired as
+    soon as a collector has removed tables of their state. Until then they read the same state.
     """
     return _keeper.release()
 
