@@ -10,7 +10,7 @@ use siltstone::{UnixMillis, admin};
 
 /// Lists all retained versions: number, Unix time in milliseconds, last sequence number.
 #[pyfunction]
-pub(crate) fn versions(
+fn versions(
     py: Python<'_>,
     url: &str,
     store_options: &Bound<'_, PyDict>,
@@ -24,7 +24,7 @@ pub(crate) fn versions(
 /// (entries and bytes by name), ingested applications, first id of the log. With `since`, a Unix
 /// time in milliseconds, begins at the last version before that time.
 #[pyfunction]
-pub(crate) fn version_states(
+fn version_states(
     py: Python<'_>,
     url: &str,
     store_options: &Bound<'_, PyDict>,
@@ -47,7 +47,7 @@ pub(crate) fn version_states(
 
 /// The last sequence number at a Unix time in milliseconds.
 #[pyfunction]
-pub(crate) fn seq_at(
+fn seq_at(
     py: Python<'_>,
     url: &str,
     store_options: &Bound<'_, PyDict>,
@@ -59,7 +59,7 @@ pub(crate) fn seq_at(
 
 /// Makes the state of a checkpoint the current state.
 #[pyfunction]
-pub(crate) fn restore(
+fn restore(
     py: Python<'_>,
     url: &str,
     store_options: &Bound<'_, PyDict>,
@@ -69,4 +69,11 @@ pub(crate) fn restore(
     let (process, env, _) = place(py, url, store_options)?;
     let options = options(&PyDict::new(py))?;
     wait(py, process, admin::restore(&env, &which, &options))
+}
+
+pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(restore, module)?)?;
+    module.add_function(wrap_pyfunction!(seq_at, module)?)?;
+    module.add_function(wrap_pyfunction!(version_states, module)?)?;
+    module.add_function(wrap_pyfunction!(versions, module)?)
 }

@@ -141,16 +141,13 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(checkpoint::delete_checkpoint, module)?)?;
     module.add_function(wrap_pyfunction!(checkpoint::list_checkpoints, module)?)?;
     module.add_function(wrap_pyfunction!(destroy::destroy, module)?)?;
-    module.add_function(wrap_pyfunction!(history::restore, module)?)?;
+    history::register(module)?;
     module.add_function(wrap_pyfunction!(export::export, module)?)?;
     module.add_function(wrap_pyfunction!(export::begin_export, module)?)?;
     module.add_function(wrap_pyfunction!(export::promote, module)?)?;
     module.add_function(wrap_pyfunction!(repair::repair, module)?)?;
     module.add_function(wrap_pyfunction!(repair::give_up_table, module)?)?;
     module.add_function(wrap_pyfunction!(repair::collect_after_repair, module)?)?;
-    module.add_function(wrap_pyfunction!(history::seq_at, module)?)?;
-    module.add_function(wrap_pyfunction!(history::version_states, module)?)?;
-    module.add_function(wrap_pyfunction!(history::versions, module)?)?;
     module.add_function(wrap_pyfunction!(probe::probe, module)?)?;
     gc::register(module)?;
     module.add_function(wrap_pyfunction!(compactor::compact, module)?)?;

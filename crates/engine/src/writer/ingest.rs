@@ -375,8 +375,8 @@ impl Writer {
     ///
     /// # Errors
     /// Conflict if the request cannot be accepted; Invalid, with the reason, if the writer refuses
-    /// the job; Denied at once, though the job stays requested and is adopted once the permission is
-    /// there; Fenced, Closed; errors of the store.
+    /// the job; Denied at once, though the job stays requested and is adopted once the permission
+    /// is there; Fenced, Closed; errors of the store.
     pub(crate) async fn ingest(self: &Arc<Self>, request: RequestIngest) -> Result<Commit> {
         self.check_logs()?;
         let denials = self.adopted_jobs.denials();
