@@ -113,13 +113,14 @@ def test_an_emptied_log_is_not_an_empty_log(
     shutil.rmtree(tmp_path / "logs")
     told = admin.repair(url, store_options=options, dry_run=True)
     assert told.needed
-    # The manifest does not know how far the log went, so nothing tells how many rows are lost.
-    assert (told.rows_lost, told.objects_unknown, told.seq_lost) == (0, 1, None)
+    # The manifest knows ids of the log, and nothing tells how many rows they held.
+    assert (told.rows_lost, told.seq_lost) == (0, None)
+    assert told.objects_unknown >= 1
     assert "rows_lost=unknown" in repr(told)
     place = ["--path", url, "--store-option", f"wal_url={options['wal_url']}"]
     shown = CliRunner().invoke(main, [*place, "repair"]).output
     assert "operations lost\tunknown" in shown
-    assert "objects with an unknown number of rows\t1" in shown
+    assert f"objects with an unknown number of rows\t{told.objects_unknown}" in shown
     assert admin.repair(url, store_options=options, dry_run=False).done
     assert not admin.repair(url, store_options=options).needed
     with siltstone.open(url, store_options=options) as db:
