@@ -23,10 +23,11 @@ def prefix_ranges(table: str | None, arrays: Sequence[pa.Array]) -> Iterator[Ran
     """The key range under each row's part of a key. None if no key can have that part.
 
     :param table: the schema of the table; None: keys are bytes.
-    :param arrays: the part of each row, one array for each of the first columns of the key.
+    :param arrays: the part of each row, one array for each of the first columns of the key; of type
+        `binary` if keys are bytes.
     """
     if table is None:
-        for prefix in arrays[0].cast(pa.binary()).to_pylist():
+        for prefix in arrays[0].to_pylist():
             yield None if prefix is None else bounds(None, None, prefix) if prefix else (None, None)
         return
     whole = len(arrays) == len(schema_of(table).key)

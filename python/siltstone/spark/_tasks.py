@@ -335,6 +335,8 @@ def look_up_prefix(
     for batch in batches:
         asking: dict[Range | None, list[int]] = {}
         parts = [batch.column(name) for name in key]
+        if table is None:
+            parts = [as_binary(parts[0])]
         for row, part in enumerate(prefix_ranges(table, parts)):
             asking.setdefault(part, []).append(row)
         joined = _Joined(batch, fields, names)
