@@ -2,9 +2,18 @@
 
 use crate::bomb::Asked;
 use crate::{World, get, put, quiet, tell};
+use bytes::Bytes;
 use futures::FutureExt;
-use siltstone::{ErrorKind, OpenOptions};
+use futures::future::BoxFuture;
+use siltstone::env::{Clock, Effects, Spawn};
+use siltstone::store::two_phase::TwoPhaseStore;
+use siltstone::store::two_phase::memory::MemoryRecords;
+use siltstone::store::{PutAnswer, Store, passed_on};
+use siltstone::{Env, ErrorKind, OpenOptions};
 use siltstone_base::ObjectName;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 /// The case: `tokio::time::timeout(…, db.close())`, and then `db.close()`. Before, the second one
 /// waited for ever for the first one, which was not polled any more.
@@ -19,7 +28,7 @@ fn a_close_that_is_given_up_goes_on_and_the_next_one_sees_its_end() {
                 if (&mut close).now_or_never().is_some() {
                     break;
                 }
-                world.pause(std::time::Duration::ZERO).await;
+                world.pause(Duration::ZERO).await;
             }
             drop(close);
             db.close().await.expect("a healthy store");
@@ -96,5 +105,85 @@ fn a_close_that_panics_tells_all_who_wait() {
             assert!(error.to_string().contains("task: close"), "{error}");
         }
         assert!(db.get(b"a").is_err());
+    });
+}
+
+/// Begins every task ten seconds late, and counts the tasks that have not ended.
+struct LateSpawn {
+    spawn: Arc<dyn Spawn>,
+    clock: Arc<dyn Clock>,
+    under_way: Arc<AtomicUsize>,
+}
+
+impl Spawn for LateSpawn {
+    fn spawn(&self, name: &'static str, task: BoxFuture<'static, ()>) {
+        let (pause, count) =
+            (self.clock.sleep(Duration::from_secs(10)), Arc::clone(&self.under_way));
+        count.fetch_add(1, Ordering::Relaxed);
+        let late = async move {
+            pause.await;
+            task.await;
+            count.fetch_sub(1, Ordering::Relaxed);
+        };
+        self.spawn.spawn(name, late.boxed());
+    }
+
+    fn spawn_blocking(&self, name: &'static str, work: Box<dyn FnOnce() + Send>) {
+        self.spawn.spawn_blocking(name, work);
+    }
+}
+
+/// Before, the copy of the last commit was made after the close, into a place that the user may
+/// have removed by then.
+#[test]
+fn a_closed_handle_copies_nothing() {
+    tell(async |world| {
+        let Env { clock, random, spawn, store, .. } = world.env.clone();
+        let under_way = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&under_way);
+        let spawn = Arc::new(LateSpawn { spawn, clock: Arc::clone(&clock), under_way });
+        let records = MemoryRecords::named("a closed handle");
+        let store = TwoPhaseStore::new(store, records, Effects { clock, random, spawn });
+        let world = World { env: Env { store, ..world.env.clone() }, ..world };
+        let (db, reader) = (world.open(quiet()).await, world.open_reader(quiet()).await);
+        put(&db, "a");
+        db.close().await.expect("a healthy store");
+        assert_eq!(counted.load(Ordering::Relaxed), 0, "copies after the close of the writer");
+        reader.refresh().await.expect("a healthy store");
+        reader.close().await.expect("a healthy store");
+        assert_eq!(counted.load(Ordering::Relaxed), 0, "copies after the close of the reader");
+    });
+}
+
+/// A store whose background work does not end.
+#[derive(Debug)]
+struct Restless {
+    store: Arc<dyn Store>,
+}
+
+impl Store for Restless {
+    passed_on!(store: get, upload, list, delete);
+
+    fn put_if_absent(&self, name: ObjectName, bytes: Bytes) -> BoxFuture<'_, PutAnswer> {
+        self.store.put_if_absent(name, bytes)
+    }
+
+    fn at_rest(&self) -> BoxFuture<'_, ()> {
+        futures::future::pending().boxed()
+    }
+}
+
+#[test]
+fn a_close_waits_for_the_store_until_its_deadline() {
+    tell(async |world| {
+        let store: Arc<dyn Store> = Arc::new(Restless { store: Arc::clone(&world.env.store) });
+        let world = World { env: Env { store, ..world.env.clone() }, ..world };
+        let db = world.open(quiet()).await;
+        put(&db, "a");
+        let begun = world.env.clock.monotonic();
+        db.close().await.expect("all is durable");
+        let took = world.env.clock.monotonic() - begun;
+        assert!(took >= quiet().deadline && took < quiet().deadline + Duration::from_secs(1));
+        closed_cleanly(&world).await;
     });
 }

@@ -327,7 +327,7 @@ impl fmt::Debug for CountingStore {
 }
 
 impl Store for CountingStore {
-    passed_on!(store: names_a_delete, sweep, ensure_conditions, facts);
+    passed_on!(store: names_a_delete, sweep, ensure_conditions, at_rest, facts);
 
     fn get(
         &self,

@@ -4,6 +4,7 @@
 use crate::Store;
 use crate::retry_budget::RetryBudget;
 use crate::supervise::caught_now;
+use futures::FutureExt;
 use futures::future::BoxFuture;
 use siltstone_base::id::ulid_bits;
 use siltstone_base::{Error, ErrorKind, Result, UnixMillis};
@@ -187,6 +188,19 @@ impl Env {
         match futures::future::select(work, self.clock.sleep(limit)).await {
             futures::future::Either::Left((done, _)) => done,
             futures::future::Either::Right(((), _)) => Err(self.timed_out(limit, operation)),
+        }
+    }
+
+    /// Waits until `until` on the monotonic clock for the work that the store does in the
+    /// background, so that the place of a closed database may be moved or removed.
+    pub async fn at_rest(&self, until: Duration) {
+        let left = until.saturating_sub(self.clock.monotonic());
+        let rest = self.store.at_rest().map(Ok);
+        if let Err(error) = self.deadline(left, "close", rest).await {
+            log::info!(
+                target: crate::troubles::TARGET,
+                "the store still works in the background: {error}"
+            );
         }
     }
 

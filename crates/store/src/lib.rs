@@ -10,6 +10,7 @@
 // Allowed in one module, `local/map.rs`.
 #![deny(unsafe_code)]
 
+mod background;
 pub mod buffers;
 pub mod conditional;
 pub mod counter;

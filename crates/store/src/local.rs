@@ -27,6 +27,7 @@ mod staging;
 #[cfg(test)]
 pub(crate) mod tests;
 
+use crate::background::Background;
 use crate::env::Effects;
 use crate::in_use::StoreUse;
 use crate::presence::{Occupant, Presence};
@@ -71,6 +72,7 @@ const LEAVING: u32 = 20;
 pub struct LocalStore {
     folder: Arc<Folder>,
     effects: Effects,
+    background: Background,
 }
 
 impl LocalStore {
@@ -94,8 +96,19 @@ impl LocalStore {
         let cutoff = UnixMillis(now.0.saturating_sub(staging::ABANDONED_MILLIS));
         // The next opener removes files that cannot be removed now.
         let sweep = move || drop(sweeping.sweep(cutoff));
-        effects.spawn.spawn_blocking("sweep staging", Box::new(sweep));
-        Ok(Arc::new(LocalStore { folder, effects }))
+        let store = LocalStore { folder, effects, background: Background::new() };
+        store.in_background("sweep staging", sweep);
+        Ok(Arc::new(store))
+    }
+
+    /// Starts work on the folder that [`Store::at_rest`] waits for.
+    fn in_background(&self, name: &'static str, work: impl FnOnce() + Send + 'static) {
+        let under_way = self.background.begin();
+        let work = move || {
+            work();
+            drop(under_way);
+        };
+        self.effects.spawn.spawn_blocking(name, Box::new(work));
     }
 
     fn staged_name(&self) -> String {
@@ -219,6 +232,10 @@ impl Store for LocalStore {
         .boxed()
     }
 
+    fn at_rest(&self) -> BoxFuture<'_, ()> {
+        self.background.at_rest().boxed()
+    }
+
     fn sweep(&self, cutoff: UnixMillis) -> BoxFuture<'_, Result<SweepReport>> {
         let folder = Arc::clone(&self.folder);
         async move { self.effects.blocking("sweep", move || folder.sweep(cutoff)).await? }.boxed()
@@ -289,8 +306,7 @@ impl Place for LocalStore {
                 match self.effects.blocking("mark", mark).await? {
                     Ok(MarkAttempt::Set(mark)) => {
                         let folder = Arc::clone(&self.folder);
-                        let fill = Box::new(move || folder.fill_reserve());
-                        self.effects.spawn.spawn_blocking("fill the reserve", fill);
+                        self.in_background("fill the reserve", move || folder.fill_reserve());
                         return Ok(Presence::held(mark));
                     }
                     Ok(MarkAttempt::Occupied(Occupant::Here)) if turn < LEAVING => {

@@ -409,12 +409,13 @@ impl Reader {
     ///
     /// # Errors
     /// None.
-    #[allow(clippy::unused_async, reason = "what closing takes may change")]
     pub fn close(&self) -> BoxFuture<'_, Result<()>> {
         async move {
             let shared = &self.inner.shared;
             shared.health.close();
             shared.context.end_use(&shared.budget);
+            let env = &shared.context.env;
+            env.at_rest(env.clock.monotonic() + shared.options.deadline).await;
             Ok(())
         }
         .boxed()

@@ -143,9 +143,11 @@ async fn shut_down(writer: &Arc<Writer>) -> Result<()> {
     let ended = writer.env.deadline(writer.options.deadline, "close", steps).await;
     writer.compactor.finish_brief_jobs(false);
     let why = |error| explained(error, troubles.since(began).or_else(|| troubles.of_log()));
-    ended.map_err(why)?;
-    crate::writer::collector::tidy(writer, deadline).await;
-    Ok(())
+    if ended.is_ok() {
+        crate::writer::collector::tidy(writer, deadline).await;
+    }
+    writer.env.at_rest(deadline).await;
+    ended.map(|_| ()).map_err(why)
 }
 
 /// Handles a drop of the last handle without a close: the tasks upload the buffered writes and end.

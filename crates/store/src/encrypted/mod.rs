@@ -238,7 +238,9 @@ fn within(name: ObjectName, plain: Bytes, start: u64, range: Option<Range<u64>>)
 }
 
 impl Store for EncryptedStore {
-    passed_on!(store: names, deletes, sweep, ensure_conditions, unanswered, observed, place);
+    passed_on!(
+        store: names, deletes, sweep, ensure_conditions, at_rest, unanswered, observed, place
+    );
 
     fn get(
         &self,

@@ -231,6 +231,13 @@ pub trait Store: Send + Sync + fmt::Debug {
         ready(Ok(SweepReport::default())).boxed()
     }
 
+    /// Waits for the work that this store has begun in the background, such as the copies of
+    /// creates that it has answered, but not for work that begins later. A closed handle then
+    /// changes nothing any more. Work that fails is left to the next process.
+    fn at_rest(&self) -> BoxFuture<'_, ()> {
+        ready(()).boxed()
+    }
+
     /// The observations of this store so far.
     fn observed(&self) -> Observed {
         Observed::default()

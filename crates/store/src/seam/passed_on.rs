@@ -21,7 +21,7 @@ macro_rules! passed_on {
     (@objects $to:ident) => {
         $crate::passed_on!(
             $to: get, get_tagged, get_clamped, put_if_absent, upload, list, list_job, names,
-            deletes, sweep, ensure_conditions
+            deletes, sweep, ensure_conditions, at_rest
         );
     };
     (@deletes $to:ident) => { $crate::passed_on!($to: delete, delete_many, names_a_delete); };
@@ -144,6 +144,11 @@ macro_rules! passed_on {
             &self,
         ) -> ::futures::future::BoxFuture<'_, ::siltstone_base::Result<bool>> {
             self.$to.begin_proof()
+        }
+    };
+    (@at_rest $to:ident) => {
+        fn at_rest(&self) -> ::futures::future::BoxFuture<'_, ()> {
+            self.$to.at_rest()
         }
     };
     (@unanswered $to:ident) => {

@@ -18,7 +18,7 @@ use crate::{
 };
 use bytes::Bytes;
 use futures::FutureExt;
-use futures::future::{BoxFuture, join, try_join};
+use futures::future::{BoxFuture, OptionFuture, join, try_join};
 use identity::LogIdentity;
 pub(crate) use option::{LogOption, UrlLogs};
 use parking_lot::Mutex;
@@ -423,6 +423,15 @@ impl Store for SeparateLogStore {
             let (main, logs) = try_join(self.main.sweep(cutoff), log.store.sweep(cutoff)).await?;
             let (uploads, bytes) = (main.uploads + logs.uploads, main.bytes + logs.bytes);
             Ok(SweepReport { uploads, bytes })
+        }
+        .boxed()
+    }
+
+    fn at_rest(&self) -> BoxFuture<'_, ()> {
+        async move {
+            let log = self.known();
+            let log = OptionFuture::from(log.as_ref().map(|log| log.store.at_rest()));
+            join(self.main.at_rest(), log).await;
         }
         .boxed()
     }

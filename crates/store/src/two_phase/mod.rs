@@ -17,6 +17,7 @@ pub mod records;
 mod recovery;
 pub mod sql;
 
+use crate::background::Background;
 use crate::env::{Effects, random_u128};
 use crate::options::StoreOptions;
 use crate::profile::Profile;
@@ -89,6 +90,7 @@ struct Shared {
     effects: Effects,
     namespace: Namespace,
     copies: Arc<Semaphore>,
+    background: Background,
 }
 
 impl TwoPhaseStore {
@@ -101,7 +103,14 @@ impl TwoPhaseStore {
     ) -> Arc<TwoPhaseStore> {
         let (namespace, copies) = (Namespace::default(), Arc::new(Semaphore::new(COPIES)));
         let below = Arc::clone(&store);
-        let shared = Shared { store: below, records, effects, namespace, copies };
+        let shared = Shared {
+            store: below,
+            records,
+            effects,
+            namespace,
+            copies,
+            background: Background::new(),
+        };
         Arc::new(TwoPhaseStore { store, shared: Arc::new(shared) })
     }
 }
@@ -225,6 +234,7 @@ impl Shared {
     /// Copies an acknowledged create to its destination in the background. A failure leaves it to
     /// the next process that meets the record.
     async fn finish_later(self: Arc<Self>, namespace: u128, record: Record, bytes: Bytes) {
+        let under_way = self.background.begin();
         let permit = Arc::clone(&self.copies).acquire_owned().await;
         let spawn = Arc::clone(&self.effects.spawn);
         let finish = async move {
@@ -236,7 +246,7 @@ impl Shared {
                     error.to_string()
                 );
             }
-            drop(permit);
+            drop((permit, under_way));
         };
         spawn.spawn("two-phase copy", finish.boxed());
     }
@@ -330,6 +340,14 @@ impl Store for TwoPhaseStore {
             let mut report = shared.store.sweep(cutoff).await?;
             shared.sweep(cutoff, &mut report).await?;
             Ok(report)
+        }
+        .boxed()
+    }
+
+    fn at_rest(&self) -> BoxFuture<'_, ()> {
+        async move {
+            self.shared.background.at_rest().await;
+            self.store.at_rest().await;
         }
         .boxed()
     }
