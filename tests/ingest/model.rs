@@ -5,7 +5,7 @@
 use super::*;
 use siltstone::built_in_operator;
 use siltstone::tables::ReplacedRange;
-use siltstone::{ErrorKind, Snapshot};
+use siltstone::{ErrorKind, Reader, ReaderOptions, Snapshot};
 use siltstone_tests::sim::Rng;
 
 const KEYS: u64 = 40;
@@ -21,6 +21,21 @@ async fn check(db: &Database, model: &Map, told: &str) -> Result<()> {
         let expected = model.get(&n).map(Vec::as_slice);
         assert_eq!(db.get(&key(n))?.wait().await?.as_deref(), expected, "{told}: {n}");
         assert_eq!(found[n as usize].as_deref(), expected, "{told}: {n} of many");
+    }
+    Ok(())
+}
+
+/// As [`check`], of a reader in the same process, after a refresh.
+async fn check_reader(reader: &Reader, model: &Map, told: &str) -> Result<()> {
+    reader.refresh().await?;
+    let expected = pairs(model);
+    assert_eq!(all_of(reader.scan(everything())?).await?, expected, "{told}: reader");
+    let found = reader.get_many((0..KEYS as u32).map(key).collect::<Vec<_>>())?.wait().await?;
+    for n in 0..KEYS as u32 {
+        let expected = model.get(&n).map(Vec::as_slice);
+        let one = reader.get(&key(n))?.wait().await?;
+        assert_eq!(one.as_deref(), expected, "{told}: reader, {n}");
+        assert_eq!(found[n as usize].as_deref(), expected, "{told}: reader, {n} of many");
     }
     Ok(())
 }
@@ -149,9 +164,14 @@ fn replaced(rng: &mut Rng) -> Result<(std::ops::Range<u32>, ReplacedRange)> {
 
 async fn history(env: Env, seed: u64) -> Result<()> {
     let mut rng = Rng::new(seed);
-    let mut db = open(&env, options()).await?;
+    // In every other history flushes are rare, so that jobs stay in the queue.
+    let of_writer = || if seed.is_multiple_of(2) { slow() } else { options() };
+    let mut db = open(&env, of_writer()).await?;
     let mut model = Map::new();
     let mut held: Vec<(Snapshot, Map)> = Vec::new();
+    let merge_operator = built_in_operator("append");
+    let how = ReaderOptions { options: options(), merge_operator, ..ReaderOptions::default() };
+    let reader = Reader::open(env.clone(), how).await?;
     for step in 0..STEPS {
         let told = format!("seed {seed}, step {step}");
         let value = format!("{step}").into_bytes();
@@ -186,17 +206,24 @@ async fn history(env: Env, seed: u64) -> Result<()> {
             14 => {
                 held.clear();
                 db.close().await?;
-                db = open(&env, options()).await?;
+                db = open(&env, of_writer()).await?;
             }
             _ => {
                 // It dies with everything durable.
                 db.flush().await?;
                 held.clear();
-                std::mem::forget(std::mem::replace(&mut db, open(&env, options()).await?));
+                std::mem::forget(std::mem::replace(&mut db, open(&env, of_writer()).await?));
             }
         }
         if rng.below(3) == 0 {
             check(&db, &model, &told).await?;
+        }
+        if rng.below(3) == 0 {
+            db.flush().await?;
+            check_reader(&reader, &model, &told).await?;
+            if rng.below(2) == 0 {
+                reader.refresh().await?;
+            }
         }
         if let Some((snapshot, model)) = held.last().filter(|_| rng.below(4) == 0) {
             assert_eq!(all_of(snapshot.scan(everything())).await?, pairs(model), "{told}: held");
@@ -207,7 +234,9 @@ async fn history(env: Env, seed: u64) -> Result<()> {
     }
     check(&db, &model, &format!("seed {seed}, at the end")).await?;
     held.clear();
-    db.close().await
+    db.close().await?;
+    check_reader(&reader, &model, &format!("seed {seed}, closed")).await?;
+    reader.close().await
 }
 
 #[test]

@@ -30,7 +30,8 @@ impl LogIngest {
 
 /// Rows and ingests in the order of their sequence numbers.
 pub(crate) struct LogRows {
-    /// Newest first; never empty. None spans an ingest (rule Q1).
+    /// Newest first; never empty. None spans an ingest (rule Q1): the first one, which takes the
+    /// next rows, lies above all ingests.
     segments: Vec<Arc<Memtable>>,
     /// Ingests among them, newest first.
     ingests: Vec<LogIngest>,
@@ -102,13 +103,14 @@ impl LogRows {
     }
 
     /// Releases rows and ingests up to `flushed`, which are in tables. A memtable is released only
-    /// as a whole.
+    /// as a whole. An empty first one stays, because the one after it may lie below an ingest.
     pub(crate) fn release(&mut self, flushed: Seq) {
         self.ingests.retain(|one| one.last() > flushed);
-        self.segments.retain(|one| one.last_seq().is_some_and(|last| last > flushed));
-        if self.segments.is_empty() {
-            self.segments.push(Arc::default());
-        }
+        let is_in_tables = |one: &Arc<Memtable>| one.last_seq().is_some_and(|last| last <= flushed);
+        let (active, mut older) = self.memtables();
+        older.retain(|one| one.last_seq().is_some() && !is_in_tables(one));
+        older.insert(0, if is_in_tables(&active) { Arc::default() } else { active });
+        self.segments = older;
     }
 
     /// Releases all rows and ingests.
