@@ -9,7 +9,7 @@ use siltstone::env::{Clock, Effects, Spawn};
 use siltstone::store::two_phase::TwoPhaseStore;
 use siltstone::store::two_phase::memory::MemoryRecords;
 use siltstone::store::{PutAnswer, Store, passed_on};
-use siltstone::{Env, ErrorKind, OpenOptions};
+use siltstone::{Accept, Env, ErrorKind, OpenOptions, Options};
 use siltstone_base::ObjectName;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -185,5 +185,30 @@ fn a_close_waits_for_the_store_until_its_deadline() {
         let took = world.env.clock.monotonic() - begun;
         assert!(took >= quiet().deadline && took < quiet().deadline + Duration::from_secs(1));
         closed_cleanly(&world).await;
+    });
+}
+
+/// Before, a close waited for the rate until its deadline, and dropped the writes that were left.
+#[test]
+fn a_close_does_not_wait_for_the_rate_of_puts() {
+    tell(async |world| {
+        let slow = || Options { flush_bytes: 1024, max_wal_puts_per_second: Some(0.05), ..quiet() };
+        let db = world.open(slow()).await;
+        for n in 0..20 {
+            let accepted = db.put(format!("{n}").as_bytes(), &[7; 2048], None).expect("open");
+            assert!(matches!(accepted, Accept::Accepted(_)));
+        }
+        let begun = world.env.clock.monotonic();
+        db.close().await.expect("a healthy store");
+        assert!(world.env.clock.monotonic() - begun < Duration::from_secs(5));
+        let next = world.open(quiet()).await;
+        for n in 0..20 {
+            assert!(get(&next, &format!("{n}")).await.is_some(), "{n}");
+        }
+        next.close().await.expect("a healthy store");
+        let refused = Options { max_wal_puts_per_second: Some(0.01), ..quiet() };
+        let how = OpenOptions { options: refused, ..OpenOptions::default() };
+        let error = siltstone::Database::open(world.env.clone(), how).await.expect_err("100 s");
+        assert!(error.to_string().contains("more than one PUT per deadline"), "{error}");
     });
 }

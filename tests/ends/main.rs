@@ -13,6 +13,7 @@ mod bomb;
 mod closing;
 mod compaction;
 mod lives;
+mod refused;
 mod runtime;
 mod tasks;
 mod threads;

@@ -239,6 +239,66 @@ def locked(records: Path) -> Iterator[None]:
         other.communicate()
 
 
+class Proxy:
+    """Passes connections to a server on, until it is told to swallow the bytes of those that are
+    open, as a device does that has forgotten them."""
+
+    def __init__(self, port: int) -> None:
+        self.target, self.open, self.lost = port, list[socket.socket](), set[socket.socket]()
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self.listener.accept()
+                server = socket.create_connection(("127.0.0.1", self.target))
+                self.open += [client, server]
+                for ends in ((client, server), (server, client)):
+                    threading.Thread(target=self.pass_on, args=ends, daemon=True).start()
+
+    def pass_on(self, source: socket.socket, to: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while some := source.recv(1 << 16):
+                if source not in self.lost:
+                    to.sendall(some)
+            if source not in self.lost:
+                to.close()
+
+    def forget(self) -> None:
+        self.lost |= set(self.open)
+
+    def close(self) -> None:
+        self.listener.close()
+        for end in self.open:
+            end.close()
+
+
+@pytest.mark.parametrize("kind", ["server", "mysql"])
+def test_connections_that_are_silently_lost_are_replaced(
+    tmp_path: Path, request: pytest.FixtureRequest, kind: str
+) -> None:
+    """Before, requests on them had no limit: nothing became durable until the process ended."""
+    url = str(request.getfixturevalue(kind))
+    port = re.search(r":(\d+)/", url)
+    assert port is not None
+    with contextlib.closing(Proxy(int(port[1]))) as proxy:
+        records = url.replace(f":{port[1]}/", f":{proxy.port}/")
+        with siltstone.open(tmp_path / "db", store_options={"transactional_store": records}) as db:
+            db.put(b"a", b"1").wait()
+            for number in range(2):
+                proxy.forget()
+                began = time.monotonic()
+                db.put(b"b", b"%d" % number).wait()
+                assert time.monotonic() - began < 12
+            db.flush()
+        with siltstone.open_reader(
+            tmp_path / "db", store_options={"transactional_store": url}
+        ) as reader:
+            assert dict(reader.scan()) == {b"a": b"1", b"b": b"1"}
+
+
 def test_a_silent_server_is_named_by_a_short_deadline(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]

@@ -147,3 +147,36 @@ fn an_upload_without_one_of_its_parts_is_not_completed() {
     });
     assert!(!*completed.lock());
 }
+
+/// Before, the parts of an upload stayed, and were paid for, where the last of them was refused,
+/// and where the caller of a refused part, or a cancelled one, did not abort the upload itself.
+#[test]
+fn an_upload_that_fails_or_is_dropped_is_aborted() {
+    let (aborted, notified) = std::sync::mpsc::channel();
+    let aborted = Mutex::new(aborted);
+    let server = serve_by(&[], move |_, head, _| match head.split(' ').next().unwrap() {
+        "POST" if head.contains("?uploads") => begun(),
+        "PUT" if head.contains("partNumber=3&") => {
+            status("403 Forbidden", "<Code>AccessDenied</Code>")
+        }
+        "PUT" => created(),
+        "DELETE" => {
+            aborted.lock().send(()).unwrap();
+            status("204 No Content", "")
+        }
+        _ => status("404 Not Found", "<Code>NoSuchKey</Code>"),
+    });
+    let is_aborted = || notified.recv_timeout(std::time::Duration::from_secs(10)).is_ok();
+    assert!(upload(&server, BYTES).is_err(), "the last part is refused at the end");
+    assert!(is_aborted());
+    assert!(upload(&server, 80 << 20).is_err(), "a part is refused during the writes");
+    assert!(is_aborted());
+    server.runtime.block_on(async {
+        let mut upload = server.store.upload(TABLE).await.unwrap();
+        for _ in 0..BYTES >> 20 {
+            upload.write(Bytes::from(vec![b'a'; 1 << 20])).await.unwrap();
+        }
+    });
+    assert!(is_aborted(), "its caller was dropped");
+    assert!(notified.try_recv().is_err(), "each is aborted once");
+}

@@ -4,32 +4,34 @@ use parking_lot::Mutex;
 use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
-/// Work under way. Each wait begins a new tracker, so that it does not wait for later work.
-#[derive(Debug)]
+/// Work under way.
+#[derive(Debug, Default)]
 pub(crate) struct Background {
-    /// The last one tracks new work.
-    trackers: Mutex<Vec<TaskTracker>>,
+    trackers: Mutex<Trackers>,
+}
+
+/// Each wait begins a new tracker, so that it does not wait for later work.
+#[derive(Debug, Default)]
+struct Trackers {
+    newest: TaskTracker,
+    /// Those whose work has not ended.
+    older: Vec<TaskTracker>,
 }
 
 impl Background {
-    pub(crate) fn new() -> Background {
-        Background { trackers: Mutex::new(vec![TaskTracker::new()]) }
-    }
-
     /// Work is under way until the token is dropped.
     pub(crate) fn begin(&self) -> TaskTrackerToken {
-        let trackers = self.trackers.lock();
-        trackers[trackers.len() - 1].token()
+        self.trackers.lock().newest.token()
     }
 
     /// Waits until the work that has begun by now has ended.
     pub(crate) async fn at_rest(&self) {
         let begun = {
             let mut trackers = self.trackers.lock();
-            trackers.retain(|tracker| !tracker.is_empty());
-            let begun = trackers.clone();
-            trackers.push(TaskTracker::new());
-            begun
+            let newest = std::mem::take(&mut trackers.newest);
+            trackers.older.push(newest);
+            trackers.older.retain(|tracker| !tracker.is_empty());
+            trackers.older.clone()
         };
         for tracker in begun {
             tracker.close();
@@ -45,7 +47,7 @@ mod tests {
 
     #[test]
     fn a_wait_ends_with_the_work_that_had_begun() {
-        let background = Background::new();
+        let background = Background::default();
         assert!(background.at_rest().now_or_never().is_some());
         let first = background.begin();
         let mut waits = Box::pin(background.at_rest());
@@ -58,6 +60,6 @@ mod tests {
         drop(second);
         assert!(waits_for_both.now_or_never().is_some());
         assert!(background.at_rest().now_or_never().is_some());
-        assert_eq!(background.trackers.lock().len(), 1);
+        assert!(background.trackers.lock().older.is_empty());
     }
 }

@@ -96,7 +96,7 @@ impl LocalStore {
         let cutoff = UnixMillis(now.0.saturating_sub(staging::ABANDONED_MILLIS));
         // The next opener removes files that cannot be removed now.
         let sweep = move || drop(sweeping.sweep(cutoff));
-        let store = LocalStore { folder, effects, background: Background::new() };
+        let store = LocalStore { folder, effects, background: Background::default() };
         store.in_background("sweep staging", sweep);
         Ok(Arc::new(store))
     }

@@ -14,6 +14,9 @@ use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
+/// Tables at least that are listed before those that were dropped leave the list.
+const LEAST_ROOM: usize = 64;
+
 /// The memory bound on all pinned metadata of one database handle.
 #[derive(Debug)]
 pub(crate) struct MetadataBudget {
@@ -54,6 +57,12 @@ impl MetadataBudget {
         self.used.load(Ordering::Relaxed)
     }
 
+    /// Number of tables in the list, those that were dropped included.
+    #[cfg(test)]
+    pub(crate) fn listed(&self) -> usize {
+        self.pinned.lock().len()
+    }
+
     /// Releases all metadata, and the table objects that are lent with it.
     pub(crate) fn release(&self) {
         let filters: Vec<_> = self.filters.lock().iter().filter_map(Weak::upgrade).collect();
@@ -78,6 +87,12 @@ impl MetadataBudget {
     fn pin(&self, handle: &Arc<TableHandle>, bytes: usize) {
         let mut used = self.used.fetch_add(bytes, Ordering::Relaxed) + bytes;
         let mut pinned = self.pinned.lock();
+        if pinned.len() == pinned.capacity() {
+            // Make room for as many as are left, so that each is looked at once per so many tables.
+            pinned.retain(|handle| handle.strong_count() > 0);
+            let live = pinned.len();
+            pinned.reserve(live.max(LEAST_ROOM));
+        }
         pinned.push(Arc::downgrade(handle));
         if used <= self.limit {
             return;

@@ -558,21 +558,23 @@ impl Follower {
                 self.on_newest_state(&manifest);
             }
             FollowEvent::Apply(ids) => {
-                for id in ids {
-                    let body = self.bodies.remove(&id);
-                    self.apply_rows(&body.ok_or_else(|| {
-                        Error::internal("a WAL object met was not kept").with("wal id", id)
-                    })?)?;
-                }
+                let applied = ids.into_iter().try_for_each(|id| self.apply_object(id));
                 self.bodies.clear();
+                if applied.is_err() {
+                    // The next look meets the error as well, unless newer tables have the rows.
+                    self.machine = Follow::new(LIST_EVERY, rules::in_force());
+                }
+                return applied;
             }
         }
         Ok(())
     }
 
-    fn apply_rows(&mut self, body: &WalObject) -> Result<()> {
+    fn apply_object(&mut self, id: WalId) -> Result<()> {
+        let unread = || Error::internal("a WAL object met was not kept").with("wal id", id);
+        let body = self.bodies.remove(&id).ok_or_else(unread)?;
         let flushed = self.machine.manifest().map_or(Seq::NONE, |manifest| manifest.flushed_seq);
-        if let Some(last) = self.rows.push(body, flushed, self.last_seq)? {
+        if let Some(last) = self.rows.push(&body, flushed, self.last_seq)? {
             self.last_seq = last;
         }
         Ok(())

@@ -28,6 +28,9 @@ const AT_REST: Allowance = Allowance { least: 4 << 20, percent: 25 };
 /// Manifests whose remains are worth a round when a handle closes, of any writer: processes
 /// that open often, write little and close leave no other sign.
 const MANIFESTS_AT_REST: u64 = 64;
+/// Tables that left the tree and are remembered. While rounds fail, which a round forgets, more add
+/// nothing: a round is due already, and each commit looks at all of them.
+const MOST_RETIRED: usize = 4096;
 /// A since-lease counts as run out so long after its end by this process's clock: the store's may
 /// be a little behind, and a round goes by both.
 const CLOCKS_DIFFER: u64 = 1000;
@@ -37,6 +40,8 @@ pub(crate) struct Garbage {
     requests: Arc<Requests>,
     clock: Arc<dyn Clock>,
     allowed: Allowance,
+    /// Whether a collector of this process hears of it.
+    heard: bool,
     known: Mutex<KnownGarbage>,
     /// Heard by the collector: there is more than is allowed.
     pub(crate) too_much: Notify,
@@ -73,8 +78,8 @@ impl Garbage {
     ) -> Arc<Garbage> {
         let given = options.gc.max_garbage_bytes.map(|least| Allowance { least, percent: 0 });
         let allowed = given.unwrap_or(DEFAULT);
-        let (known, too_much) = (Mutex::default(), Notify::new());
-        Arc::new(Garbage { requests, clock, allowed, known, too_much })
+        let (heard, known, too_much) = (options.embedded_gc, Mutex::default(), Notify::new());
+        Arc::new(Garbage { requests, clock, allowed, heard, known, too_much })
     }
 
     /// The garbage that a round leaves: half of the allowance, so that the next round has something
@@ -89,8 +94,11 @@ impl Garbage {
         Allowance { least: least.min(self.leaves().least), percent }
     }
 
-    /// Takes note of a newer manifest.
+    /// Takes note of a newer manifest. Without a collector nothing would forget what it notes.
     pub(crate) fn observe(&self, newest: &Arc<Manifest>) {
+        if !self.heard {
+            return;
+        }
         let mut known = self.known.lock();
         let first = match known.newest.replace(Arc::clone(newest)) {
             Some(before) => {
@@ -173,7 +181,9 @@ impl KnownGarbage {
                 there.insert(table.id, entry);
             }
         }
-        for (id, (bytes, first)) in std::mem::replace(&mut self.tree, there) {
+        let room = MOST_RETIRED.saturating_sub(self.retired.len());
+        for (id, (bytes, first)) in std::mem::replace(&mut self.tree, there).into_iter().take(room)
+        {
             self.retired.insert(id, Retired { bytes, first, last: before });
         }
     }
@@ -215,5 +225,53 @@ impl KeptVersions {
         let Retired { first, last, .. } = *table;
         let pinned = first <= last && self.pinned.range(first..=last).next().is_some();
         pinned || self.from.is_some_and(|from| from <= last)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cache::metadata::testing::descriptor;
+    use futures::future::BoxFuture;
+    use siltstone_base::{DatabaseId, SstDescriptor};
+    use siltstone_manifest::{Settings, SortedRun};
+    use std::time::Duration;
+
+    struct Stopped;
+
+    impl Clock for Stopped {
+        fn now(&self) -> UnixMillis {
+            UnixMillis(0)
+        }
+
+        fn monotonic(&self) -> Duration {
+            Duration::ZERO
+        }
+
+        fn sleep(&self, _: Duration) -> BoxFuture<'static, ()> {
+            Box::pin(std::future::pending())
+        }
+    }
+
+    /// Observes manifests that each replace the one table of the one before.
+    fn after_many(embedded_gc: bool) -> Arc<Garbage> {
+        let options = Options { embedded_gc, ..Options::default() };
+        let garbage = Garbage::new(Arc::default(), Arc::new(Stopped), &options);
+        for number in 1..3 * MOST_RETIRED as u64 {
+            let first = Manifest::new_database(DatabaseId(1), Settings::default());
+            let id = SstId(number.into());
+            let tables = vec![SstDescriptor { id, ..descriptor(b"a", b"z") }];
+            let runs = vec![SortedRun { id: 0, tables }];
+            garbage.observe(&Arc::new(Manifest { id: ManifestId(number), runs, ..first }));
+        }
+        garbage
+    }
+
+    #[test]
+    fn what_is_remembered_is_bounded() {
+        assert_eq!(after_many(true).known.lock().retired.len(), MOST_RETIRED);
+        let unheard = after_many(false);
+        let known = unheard.known.lock();
+        assert!(known.retired.is_empty() && known.tree.is_empty() && known.newest.is_none());
     }
 }

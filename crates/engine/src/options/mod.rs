@@ -437,6 +437,15 @@ impl Options {
             .with("max_memtable_bytes", self.max_memtable_bytes)
             .with("l0_sst_size_bytes", self.l0_sst_size_bytes));
         }
+        let pause = self.max_wal_puts_per_second.map(|rate| 1.0 / rate);
+        if pause.is_some_and(|pause| pause >= self.deadline.as_secs_f64()) {
+            return Err(Error::invalid(
+                "max_wal_puts_per_second must allow more than one PUT per deadline, or calls that \
+                 wait for durability would time out; raise it, or raise deadline",
+            )
+            .with("max_wal_puts_per_second", self.max_wal_puts_per_second.unwrap_or_default())
+            .with("deadline", format_args!("{:?}", self.deadline)));
+        }
         self.disk_cache.check()?;
         self.compaction.check()
     }

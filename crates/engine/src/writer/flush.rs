@@ -221,12 +221,14 @@ impl Flusher {
             self.writer.flushes.add(built.object_bytes);
         }
         let memtables: Vec<_> = self.plans.drain(..).map(|plan| plan.memtable).collect();
+        if !logs {
+            // Before the tables replace the memtables: they have the newest version of a key alone,
+            // so a read at the durable state before them would miss older ones.
+            self.writer.durability.advance(flushed_seq);
+        }
         self.writer.install_flush(&memtables, &ingests, &levels);
         drop(pins);
         self.writer.log.forget(flushed_seq);
-        if !logs {
-            self.writer.durability.advance(flushed_seq);
-        }
         Ok(())
     }
 

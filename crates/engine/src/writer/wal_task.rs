@@ -176,7 +176,8 @@ impl WalTask {
         let waited = writer.durability.waited() >= tail.wal.first_seq();
         drop(tail);
         let closing = writer.life.phase() >= Phase::DrainWal;
-        let by_rate = self.next_cut.saturating_sub(now);
+        // A close does not wait for the rate: its deadline would pass, and the writes be lost.
+        let by_rate = if closing { Duration::ZERO } else { self.next_cut.saturating_sub(now) };
         let by_time = match due {
             FlushDue::Since(since) if !waited && !closing => {
                 (since + writer.options.flush_interval).saturating_sub(now)

@@ -49,6 +49,8 @@ struct ConcurrencyState {
 pub(super) struct RequestTurn {
     concurrency: Arc<Concurrency>,
     number: u64,
+    /// Whether its end admits waiting requests.
+    admits: bool,
 }
 
 impl Concurrency {
@@ -73,7 +75,7 @@ impl Concurrency {
     fn begin(self: &Arc<Self>, state: &mut ConcurrencyState) -> RequestTurn {
         state.in_flight += 1;
         state.begun += 1;
-        RequestTurn { concurrency: Arc::clone(self), number: state.begun }
+        RequestTurn { concurrency: Arc::clone(self), number: state.begun, admits: true }
     }
 
     /// Gives turns to waiting requests, as far as there is room.
@@ -88,9 +90,11 @@ impl Concurrency {
                 let turn = self.begin(&mut state);
                 (waiting, turn)
             };
-            // If its caller is gone, the turn ends at once, outside of the lock, and the request
-            // after it is admitted by that.
-            drop(waiting.send(turn));
+            // If its caller is gone, the turn goes to the next one. Its drop would call this
+            // function again, once within the other for each caller that is gone.
+            if let Err(mut turn) = waiting.send(turn) {
+                turn.admits = false;
+            }
         }
     }
 }
@@ -143,7 +147,9 @@ impl RequestTurn {
 impl Drop for RequestTurn {
     fn drop(&mut self) {
         self.concurrency.state.lock().in_flight -= 1;
-        self.concurrency.admit();
+        if self.admits {
+            self.concurrency.admit();
+        }
     }
 }
 
@@ -239,5 +245,19 @@ mod tests {
         assert!((&mut waiting[1]).now_or_never().is_some());
         drop((begun, first, waiting));
         assert_eq!(concurrency.state.lock().in_flight, 0);
+    }
+    /// Before, each turn whose caller was gone took some stack below the one before it.
+    #[test]
+    fn many_that_left_take_no_stack() {
+        let leave = || {
+            let concurrency = Arc::new(Concurrency::default());
+            begin(&concurrency, 8).0.iter().for_each(|turn| turn.answered(503));
+            let (mut begun, waiting) = begin(&concurrency, 200_000);
+            drop(waiting);
+            drop(begun.pop());
+            assert!(concurrency.state.lock().waiting.is_empty());
+            assert_eq!(begin(&concurrency, 2).0.len(), 1);
+        };
+        std::thread::Builder::new().stack_size(1 << 20).spawn(leave).unwrap().join().unwrap();
     }
 }

@@ -150,6 +150,16 @@ impl RemoteUpload {
     }
 
     async fn complete(mut self: Box<Self>) -> Result<()> {
+        let completed = self.send_all().await;
+        if completed.is_ok() {
+            self.parts = None;
+        } else if let Err(error) = self.give_up().await {
+            log_failed_abort(&error);
+        }
+        completed
+    }
+
+    async fn send_all(&mut self) -> Result<()> {
         let (head, bytes) = (std::mem::take(&mut self.head), self.bytes);
         if self.parts.is_none() {
             let payload = self.cut(usize::MAX);
@@ -185,30 +195,43 @@ impl RemoteUpload {
                 if is_final { Ok(settled) } else { settled.map(Ok) }
             }
         };
-        let completed = repeated(&self.shared, &self.path, "complete upload", complete).await;
-        let completed = completed.flatten();
-        // Otherwise the sent parts would remain, unreferenced, until a lifecycle rule aborts the
-        // upload.
-        if completed.is_err()
-            && let Err(error) = self.give_up().await
-        {
-            log_failed_abort(&error);
-        }
-        completed
+        repeated(&self.shared, &self.path, "complete upload", complete).await.flatten()
     }
 
-    async fn give_up(mut self: Box<Self>) -> Result<()> {
-        let Some(id) = self.parts.take() else { return Ok(()) };
-        // Parts in flight would arrive after the abort, and stay.
-        while let Some(sent) = self.in_flight.next().await {
-            drop(sent);
-        }
+    /// Aborts the upload. Otherwise the sent parts would remain, unreferenced, until a lifecycle
+    /// rule aborts it.
+    fn give_up(&mut self) -> impl Future<Output = Result<()>> + Send + 'static {
         let (shared, path) = (Arc::clone(&self.shared), self.path.clone());
+        let (id, mut in_flight) = (self.parts.take(), std::mem::take(&mut self.in_flight));
+        async move {
+            let Some(id) = id else { return Ok(()) };
+            // Parts in flight would arrive after the abort, and stay.
+            while let Some(sent) = in_flight.next().await {
+                drop(sent);
+            }
+            let client = Arc::clone(&shared);
+            let abort = async move {
+                let aborted = client.clients.parts().abort_multipart(&path, &id).await;
+                aborted.map_err(|error| client.explainer.explain(&error))
+            };
+            shared.start("abort upload", abort).await?
+        }
+    }
+}
+
+impl Drop for RemoteUpload {
+    /// An upload whose caller met an error, or was dropped, is aborted in the background.
+    fn drop(&mut self) {
+        if self.parts.is_none() {
+            return;
+        }
+        let give_up = self.give_up();
         let abort = async move {
-            let aborted = shared.clients.parts().abort_multipart(&path, &id).await;
-            aborted.map_err(|error| shared.explainer.explain(&error))
+            if let Err(error) = give_up.await {
+                log_failed_abort(&error);
+            }
         };
-        self.shared.start("abort upload", abort).await?
+        self.shared.effects.spawn.spawn("abort upload", abort.boxed());
     }
 }
 
@@ -278,7 +301,7 @@ impl Upload for RemoteUpload {
         self.complete().boxed()
     }
 
-    fn abort(self: Box<Self>) -> BoxFuture<'static, Result<()>> {
+    fn abort(mut self: Box<Self>) -> BoxFuture<'static, Result<()>> {
         self.give_up().boxed()
     }
 }

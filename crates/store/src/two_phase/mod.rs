@@ -109,7 +109,7 @@ impl TwoPhaseStore {
             effects,
             namespace,
             copies,
-            background: Background::new(),
+            background: Background::default(),
         };
         Arc::new(TwoPhaseStore { store, shared: Arc::new(shared) })
     }

@@ -12,6 +12,7 @@ use super::records::{InsertOutcome, Outstanding, Record, RecordStore, hex, run_d
 use crate::env::Effects;
 use futures::FutureExt;
 use futures::future::{BoxFuture, Either, select};
+use parking_lot::Mutex;
 use siltstone_base::{Error, ErrorKind, ObjectName, Result};
 use sqlx::any::{AnyArguments, AnyPoolOptions, AnyRow, install_default_drivers};
 use sqlx::mysql::{MySqlConnectOptions, MySqlDatabaseError};
@@ -29,6 +30,10 @@ use tokio::sync::OnceCell;
 const CONNECTIONS: u32 = 8;
 /// How long an operation waits for a connection. Requests are repeated after it.
 const CONNECT: Duration = Duration::from_secs(5);
+/// How long a server has for its answer. One statement takes milliseconds, so a connection that is
+/// silent for so long is most likely dead: its server, or a device before it, has vanished without
+/// a word, and the system would notice after a quarter of an hour.
+const ANSWER: Duration = Duration::from_secs(4);
 /// Names in one statement that removes records.
 const REMOVED_AT_ONCE: usize = 100;
 
@@ -95,7 +100,8 @@ struct SqlShared {
     url: String,
     /// The password, which texts replace.
     password: Option<String>,
-    pool: OnceCell<AnyPool>,
+    /// Replaced when a server does not answer: its connections may be dead without a sign.
+    pool: Mutex<Arc<OnceCell<AnyPool>>>,
     outstanding: Outstanding,
     effects: Effects,
 }
@@ -129,7 +135,7 @@ impl SqlRecords {
             dialect,
             password: password(url),
             url: full,
-            pool: OnceCell::new(),
+            pool: Mutex::default(),
             outstanding: Outstanding::default(),
             effects,
         };
@@ -144,8 +150,20 @@ impl SqlRecords {
     where
         F: Future<Output = Result<T>> + Send + 'static,
     {
+        let shared = Arc::clone(&self.shared);
+        let work = work(Arc::clone(&shared));
+        let work = async move {
+            if shared.dialect == Dialect::Sqlite {
+                return work.await;
+            }
+            let limit = shared.effects.clock.sleep(ANSWER);
+            match select(pin!(work), limit).await {
+                Either::Left((done, _)) => done,
+                Either::Right(_) => Err(shared.give_up()),
+            }
+        };
         let SqlShared { effects, outstanding, .. } = &*self.shared;
-        run_detached(effects, outstanding, work(Arc::clone(&self.shared)))
+        run_detached(effects, outstanding, work)
     }
 }
 
@@ -250,7 +268,7 @@ impl SqlShared {
     /// its driver creates a missing file, as a mistyped path names one.
     async fn check_file(&self) -> Result<()> {
         let Some(start) = self.url.strip_suffix(CREATES) else { return Ok(()) };
-        if self.dialect != Dialect::Sqlite || self.pool.get().is_some() {
+        if self.dialect != Dialect::Sqlite || self.pool.lock().initialized() {
             return Ok(());
         }
         install_default_drivers();
@@ -322,8 +340,17 @@ impl SqlShared {
         }
     }
 
-    async fn pool(&self) -> Result<&AnyPool> {
-        self.pool.get_or_try_init(|| self.connect()).await
+    async fn pool(&self) -> Result<AnyPool> {
+        let pool = Arc::clone(&self.pool.lock());
+        pool.get_or_try_init(|| self.connect()).await.cloned()
+    }
+
+    /// Ends the use of the present connections. The pool would test one that a request has given up
+    /// before it lends it again, and wait for that answer as well.
+    fn give_up(&self) -> Error {
+        *self.pool.lock() = Arc::default();
+        let text = format!("none within {} s; the next request connects again", ANSWER.as_secs());
+        self.error(ErrorKind::Unavailable, UNANSWERED, text)
     }
 
     async fn connect(&self) -> Result<AnyPool> {
@@ -367,13 +394,13 @@ impl SqlShared {
     }
 
     async fn execute(&self, query: Query<'_, Any, AnyArguments>) -> Result<()> {
-        let done = query.execute(self.pool().await?).await;
+        let done = query.execute(&self.pool().await?).await;
         done.map(drop).map_err(|error| self.explain(&error))
     }
 
     /// Whether the row was inserted; `false` where a unique key is taken.
     async fn insert_row(&self, query: Query<'_, Any, AnyArguments>) -> Result<bool> {
-        match query.execute(self.pool().await?).await {
+        match query.execute(&self.pool().await?).await {
             Ok(_) => Ok(true),
             Err(error)
                 if error.as_database_error().is_some_and(|one| one.is_unique_violation()) =>
@@ -385,7 +412,7 @@ impl SqlShared {
     }
 
     async fn rows(&self, query: Query<'_, Any, AnyArguments>) -> Result<Vec<AnyRow>> {
-        query.fetch_all(self.pool().await?).await.map_err(|error| self.explain(&error))
+        query.fetch_all(&self.pool().await?).await.map_err(|error| self.explain(&error))
     }
 
     /// A column as text. Those of MySQL are binary.

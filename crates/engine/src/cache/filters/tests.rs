@@ -169,3 +169,17 @@ fn asking_and_taking_back_do_not_wait_for_each_other() {
     let held = handles.iter().filter(|handle| handle.table().is_some()).count();
     assert!((1..=2).contains(&held), "{held}");
 }
+
+/// Before, the list of a handle whose metadata fits its budget only grew.
+#[test]
+fn tables_that_are_dropped_leave_the_list_of_the_budget() {
+    let budget = MetadataBudget::new(usize::MAX);
+    let open = Arc::new(table(1, &[b"a", b"z"], None));
+    let kept: Vec<_> = (0..100).map(|_| handle(&open, &budget)).collect();
+    kept.iter().for_each(|handle| handle.install(Arc::clone(&open)));
+    for _ in 0..10_000 {
+        handle(&open, &budget).install(Arc::clone(&open));
+    }
+    assert!(budget.listed() <= 4 * kept.len(), "{}", budget.listed());
+    assert_eq!(budget.used(), kept.len() * open.memory_bytes());
+}
