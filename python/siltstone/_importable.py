@@ -9,11 +9,18 @@ travels.
 from __future__ import annotations
 
 import importlib
+import re
 from typing import Any
 
 from siltstone.exceptions import Invalid
 
-__all__ = ["called", "name_of", "resolve"]
+__all__ = ["called", "is_name", "name_of", "resolve"]
+
+_PROVIDER = "the provider of store options"
+_UNIMPORTABLE = " <not importable>"
+_PART = r"(?:[^\W\d]\w*|<[\w.]+>)"
+_NAME = re.compile(rf"{_PART}(?:\.{_PART})*:{_PART}(?:\.{_PART})*(?:{_UNIMPORTABLE})?")
+"""A name, or the text of `name_of` for a function without one (``module:<lambda>``)."""
 
 
 def called(provider: Any) -> Any:
@@ -37,14 +44,22 @@ def name_of(provider: Any) -> str | None:
         same = _found(name) == provider
     except (ImportError, AttributeError):
         same = False
-    return name if same else f"{name} <not importable>"
+    return name if same else f"{name}{_UNIMPORTABLE}"
 
 
-def resolve(name: str, what: str = "the provider of store options") -> Any:
+def is_name(text: str) -> bool:
+    """Whether a text has the form ``module:function``. Any other text may be the store options
+    themselves, such as JSON with a secret, so that no error may show it."""
+    return _NAME.fullmatch(text) is not None
+
+
+def resolve(name: str, what: str = _PROVIDER) -> Any:
     """Returns the object with a name: a function, or an object with a `fold` attribute.
 
     :raises Invalid: if it cannot be imported in this process.
     """
+    if not is_name(name):
+        raise Invalid(_no_name(what))
     why: Exception | None = None
     try:
         function = _found(name)
@@ -52,11 +67,22 @@ def resolve(name: str, what: str = "the provider of store options") -> Any:
             return function
     except (ImportError, AttributeError) as error:
         why = error
+    reason = "" if why is None else f" ({why})"
     raise Invalid(
         f"{what} {name!r} cannot be imported here: it must be a function at the "
-        "top of a module that every process can import, written module:function",
+        f"top of a module that every process can import, written module:function{reason}",
         context={"provider": name},
     ) from why
+
+
+def _no_name(what: str) -> str:
+    text = (
+        f"{what}, given as text, is the name of a function, written module:function; the given "
+        "text has another form, and is not shown because it may contain a secret"
+    )
+    if what != _PROVIDER:
+        return text
+    return f"{text}. Give the options themselves as a dict; for Spark's workers, name a function"
 
 
 def _found(name: str) -> Any:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 from siltstone import _native
 from siltstone._checkpoints import CheckpointLike, read_at
 from siltstone._clone_parents import ParentsLike, given_parents
-from siltstone._importable import called, name_of, resolve
+from siltstone._importable import called, is_name, name_of, resolve
 from siltstone._native import Database, Reader
 from siltstone._store_options import StoreOptionValue, plain
 from siltstone.exceptions import Invalid
@@ -335,11 +335,14 @@ def place_of(url: Url) -> str:
     if text == ":memory:":
         meant = "a database in memory has a name, by which others in this process open it, too"
         raise Invalid(f"{meant}: memory://name")
-    scheme = text.split(":", 1)[0]
+    scheme = text.split(":", 1)[0].lower()
     if text.startswith("file:/") and "://" not in text:
         return f"file://{text.removeprefix('file:')}"
-    if scheme in _SCHEMES and text.startswith(f"{scheme}:") and "://" not in text:
+    if scheme in _SCHEMES and ":" in text and "://" not in text:
         meant = f"a URL has two slashes behind its scheme: {scheme}://…"
+        if "@" in text or "?" in text:
+            # A text such as s3:user:password@bucket is not shown.
+            raise Invalid(f"{meant}; credentials do not belong into a URL; use store options")
         raise Invalid(f"{meant}; a folder of this name is ./{text}", context={"url": text})
     try:
         text.encode()
@@ -363,12 +366,23 @@ class _Hidden(dict[str, Any]):
         return f"<store options: {', '.join(self)}>"
 
 
+class _HiddenText(str):
+    """Text that is no name of a function, and may be store options in JSON. Nothing shows it."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "<text of store options>"
+
+
 Given = TypeVar("Given")
 
 
 def hidden(options: Given) -> Given:
     """The same options, such that frames of Siltstone do not show their values. Functions and names
     of functions stay as they are."""
+    if isinstance(options, str) and not is_name(options):
+        return cast("Given", _HiddenText(options))
     if isinstance(options, _Hidden) or not isinstance(options, Mapping):
         return options
     return cast("Given", _Hidden(options))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import pickle
 import socket
 import subprocess
@@ -82,6 +83,14 @@ def test_secrets_in_urls_are_refused_and_not_repeated(url: str) -> None:
     assert CANARY not in f"{caught.value!r} {caught.value!s} {caught.value.context}"
 
 
+@pytest.mark.parametrize("url", [f"s3:user:{CANARY}@bucket/db", f"AZ:/c/p?sig={CANARY}"])
+def test_secrets_in_mistyped_urls_are_not_repeated(url: str) -> None:
+    for call in (siltstone.open, siltstone.open_reader, siltstone.admin.verify):
+        with pytest.raises(siltstone.Invalid, match="two slashes behind its scheme") as caught:
+            call(url)
+        assert CANARY not in f"{caught.value!r} {caught.value} {caught.value.context}"
+
+
 def test_credentials_neither_show_nor_travel(url: str) -> None:
     siltstone.open(url).close()
     with pytest.raises(siltstone.Invalid, match="secret_access_key") as caught:
@@ -132,6 +141,23 @@ def test_the_command_line_repeats_no_secret(refused: str) -> None:
     assert CANARY not in done.stdout + done.stderr
 
 
+@pytest.mark.parametrize("second", ["--store-option", None])
+def test_the_command_line_shows_no_misplaced_store_option(second: str | None) -> None:
+    texts = [f"secret_access_key={CANARY}"] if second is None else [second, f'{{"k":"{CANARY}"}}']
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "siltstone.cli", "--path", "s3://bucket/db"),
+            *("--store-option", "region=r", *texts, "stats"),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "store-option" in done.stderr
+    assert CANARY not in done.stdout + done.stderr
+
+
 def test_options_hold_no_store_options() -> None:
     with pytest.raises(siltstone.Invalid):
         siltstone.Options(secret_access_key=CANARY)
@@ -175,9 +201,10 @@ def frames_of(error: BaseException) -> list[dict[str, object]]:
 )
 def test_no_frame_shows_a_secret(call) -> None:
     wrong = {"secret_access_key": CANARY, "session_token": CANARY, "no_such_option": "x"}
-    for options in (wrong, lambda: wrong):
+    for options in (wrong, lambda: wrong, json.dumps(wrong), f"secret_access_key={CANARY}"):
         with pytest.raises((siltstone.Error, TypeError)) as caught:
             call("s3://bucket/db", options)
+        assert CANARY not in f"{caught.value!r} {caught.value} {vars(caught.value)}"
         own = [frame for frame in frames_of(caught.value) if "call" not in frame]
         assert own
         shown = [f"{name}={value!r}" for frame in own for name, value in frame.items()]

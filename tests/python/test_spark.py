@@ -335,3 +335,12 @@ def test_a_source_names_its_store_options(spark, written) -> None:
     assert source.load(written[1]).count() == 2000
     with pytest.raises(Exception, match="cannot be imported"):
         spark.read.format("siltstone").option("storeOptions", "no_such:one").load(written[1])
+    given = '{"secret_access_key": "cAnArY0123456789", "region": "r"}'
+    for call in (
+        lambda: spark.read.format("siltstone").option("storeOptions", given).load(written[1]),
+        lambda: kv.scan(spark, written[1], store_options=given),
+        lambda: kv.bulk_load(spark.range(1), written[1], key="id", store_options=given),
+    ):
+        with pytest.raises(Exception, match="name of a function") as caught:
+            call()
+        assert "cAnArY0123456789" not in str(caught.value)

@@ -220,7 +220,9 @@ def test_memory_has_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("url", ["s3:/bucket/db", "memory:name", "file:some.db", "gs:bucket"])
+@pytest.mark.parametrize(
+    "url", ["s3:/bucket/db", "S3:/bucket/db", "s3:b", "memory:name", "file:some.db", "gs:bucket"]
+)
 def test_a_url_without_its_slashes_makes_no_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str
 ) -> None:
@@ -228,7 +230,8 @@ def test_a_url_without_its_slashes_makes_no_folder(
     for call in everything(url):
         error = raised(call)
         assert isinstance(error, siltstone.Invalid)
-        assert f"two slashes behind its scheme: {url.split(':', maxsplit=1)[0]}://" in str(error)
+        scheme = url.split(":", maxsplit=1)[0].lower()
+        assert f"two slashes behind its scheme: {scheme}://" in str(error)
     assert list(tmp_path.iterdir()) == []
     siltstone.open(f"./{url}").close()
 

@@ -124,6 +124,17 @@ class Commands(click.Group):
                 raise click.UsageError(text, error.ctx) from error
             raise
 
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        """Finds the command that the arguments name.
+
+        :raises UsageError: if there is none; a text that looks like a store option is not shown.
+        """
+        if args and "=" in args[0]:
+            # Click would show the text, which may have a secret: --store-option a=b secret=c.
+            text = "No such command 'NAME=…'. Give --store-option before each store option."
+            raise click.UsageError(text, ctx)
+        return super().resolve_command(ctx, args)
+
 
 def _take_over(command: _F) -> _F:
     text = "Fence a writer that did not close cleanly."
