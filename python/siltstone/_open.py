@@ -14,7 +14,7 @@ from siltstone._clone_parents import ParentsLike, given_parents
 from siltstone._importable import called, is_name, name_of, resolve
 from siltstone._native import Database, Reader
 from siltstone._store_options import StoreOptionValue, plain
-from siltstone.exceptions import Invalid
+from siltstone.exceptions import Denied, Invalid
 from siltstone.merging import MergeOperatorSource, described
 from siltstone.options import Options, named_options
 
@@ -175,7 +175,30 @@ def reopen_reader(
     """
     operator = described(merge_operator)
     store = _store(provider)
-    return _native.open_reader(url, named, store, provider, at, operator, merge_operator)
+    try:
+        return _native.open_reader(url, named, store, provider, at, operator, merge_operator)
+    except Denied as error:
+        if provider is None:
+            raise with_remedy(error) from error
+        raise
+
+
+_NO_CREDENTIALS = "no credentials were found"
+"""A part of the error of the store."""
+_REMEDY = (
+    ". Store options that are given as a dict stay in the process where they are given: give "
+    "store_options as 'module:function', or set AWS_ACCESS_KEY_ID and the other variables in the "
+    "environment of the workers"
+)
+
+
+def with_remedy(error: Denied) -> Denied:
+    """The error of another process than the one with the store options. If that process found no
+    credentials, the text says how to give them to it."""
+    text = str(error)
+    if _NO_CREDENTIALS not in text or _REMEDY in text:
+        return error
+    return Denied(text + _REMEDY, operation=error.operation, context=error.context)
 
 
 def reduced_reader(

@@ -132,6 +132,24 @@ def test_a_provider_without_a_name_serves_here_and_does_not_travel(url: str, pro
             pickle.dumps(reader)
 
 
+@pytest.mark.parametrize("provider", [None, "providers_for_tests:nothing"])
+def test_a_reader_without_credentials_in_another_process_says_how_to_give_them(
+    url: str, provider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    siltstone.open(url).close()
+    with siltstone.open_reader(url, store_options=provider or {}) as reader:
+        data = pickle.dumps(reader)
+
+    def denied(*_given: object) -> None:
+        raise siltstone.Denied("no credentials were found, neither", context={"bucket": "b"})
+
+    monkeypatch.setattr(siltstone._native, "open_reader", denied)
+    with pytest.raises(siltstone.Denied, match="no credentials were found") as caught:
+        pickle.loads(data)
+    assert caught.value.context == {"bucket": "b"}
+    assert ("given as a dict stay in the process" in str(caught.value)) == (provider is None)
+
+
 @pytest.mark.parametrize(
     "name", ["no_such_module:f", "os:no_such", "os", ":f", "os:", "os:sep", "os.path:join.x"]
 )

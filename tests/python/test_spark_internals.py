@@ -12,6 +12,7 @@ import pytest
 import siltstone
 import siltstone.spark as kv
 from siltstone.spark import _calls, _driver
+from siltstone.spark._errors import error_of
 from spark_versions_for_tests import CLASSIC, SOURCES, STREAM_SINKS
 
 pytest_plugins = ["spark_for_tests"]
@@ -85,3 +86,11 @@ def test_without_java_a_process_is_its_own_driver(monkeypatch) -> None:
 @CLASSIC
 def test_outside_of_a_stream_a_call_has_no_run(spark) -> None:
     assert _calls.run_of(spark.range(1)) is None
+
+
+def test_an_error_of_a_task_without_credentials_names_the_remedy() -> None:
+    text = "  siltstone.exceptions.Denied: put: no credentials were found, neither (bucket: b)"
+    error = error_of(RuntimeError(text))
+    assert isinstance(error, siltstone.Denied)
+    assert "give store_options as 'module:function'" in str(error)
+    assert str(error_of(RuntimeError(text + str(error)))).count("module:function") == 1

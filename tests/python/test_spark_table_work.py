@@ -354,8 +354,9 @@ def test_a_checkpoint_is_exported_to_parquet(spark, orders, tmp_path) -> None:
     done = kv.export_parquet(spark, orders, path, checkpoint=place)
     assert (done.path, done.rows) == (path, 20)
     assert spark.read.parquet(path).select("n").agg({"n": "sum"}).first()[0] == 380
-    with pytest.raises(Exception, match=r"PATH_ALREADY_EXISTS|already exists"):
-        kv.export_parquet(spark, orders, path)
+    for mode in ({}, {"mode": "error"}, {"mode": "errorIfExists"}):
+        with pytest.raises(Exception, match=r"PATH_ALREADY_EXISTS|already exists"):
+            kv.export_parquet(spark, orders, path, **mode)
     now = kv.export_parquet(spark, orders, path, mode="overwrite", columns=["n"])
     assert now.rows == 10
     assert spark.read.parquet(path).columns == ["n"]

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from siltstone import exceptions
-from siltstone.exceptions import Error
+from siltstone._open import with_remedy
+from siltstone.exceptions import Denied, Error
 
 __all__ = ["error_of", "worker_errors"]
 
@@ -34,7 +35,8 @@ def error_of(failure: BaseException) -> Error | None:
     kind = getattr(exceptions, name, None)
     if not (isinstance(kind, type) and issubclass(kind, Error)):
         return None
-    return kind(message.strip(), operation="spark")
+    error = kind(message.strip(), operation="spark")
+    return with_remedy(error) if isinstance(error, Denied) else error
 
 
 @contextmanager

@@ -61,7 +61,7 @@ def numbers(spark: SparkSession, tasks: int, size: float) -> DataFrame:
     """
     each = max(1, math.ceil(size / NUMBER_BYTES / tasks))
     counted = spark.range(0, tasks * each, 1, tasks).where(f"id % {each} = 0")
-    wide = [f"X'' AS wide{number}" for number in range(WIDE)]
+    wide = [f"X'' AS siltstone_size_{number}" for number in range(WIDE)]
     return counted.selectExpr(f"id div {each} AS id", *wide)
 
 

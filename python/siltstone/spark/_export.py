@@ -22,6 +22,9 @@ __all__ = ["ParquetExport", "export_parquet"]
 PATH_EXISTS = "[PATH_ALREADY_EXISTS]"
 """The error class with which the text of Spark's error begins if the folder exists."""
 
+MUST_NOT_EXIST = ("errorifexists", "error", "default")
+"""Save modes that fail if the folder exists."""
+
 
 @dataclass(frozen=True)
 class ParquetExport:
@@ -61,7 +64,8 @@ def export_parquet(
     :param path: the folder of the files.
     :param checkpoint, where, start, end, prefix, columns, as_bytes: as for `scan`.
     :param partitions: number of files, as for `scan`.
-    :param mode: Spark's save mode for `path`: "errorifexists", "overwrite", "append" or "ignore".
+    :param mode: Spark's save mode for `path`: "errorifexists" (or "error"), "overwrite", "append"
+        or "ignore".
     :param compression: Spark's codec for Parquet; None: that of the session.
     :param options, store_options, merge_operator: as for `scan`.
     :raises Invalid, Unsupported, NotFound, Expired, Denied, Unavailable, Corruption: as `scan`.
@@ -89,7 +93,8 @@ def export_parquet(
     text = f"siltstone: export {url} to {path}"
     ignores = mode.casefold() == "ignore"
     # With "ignore" Spark runs no job if the folder exists, and the observation would never end.
-    saved = "errorifexists" if ignores else mode
+    # Spark Connect has no other name for "error".
+    saved = "error" if ignores or mode.casefold() in MUST_NOT_EXIST else mode
     counted = Observation()
     observed = frame.observe(counted, sf.count(sf.lit(1)).alias("rows"))
     try:
