@@ -47,7 +47,7 @@ OPTIONS = {
     "startingAt": "latest, oldest (the oldest kept change), snapshot (all rows first), or a token",
     "consumer": "a name: the log is kept from the last batch that this query has committed",
     "consumerLifetime": "seconds that the log is kept for a query that does not run; a day",
-    "maxRowsPerTrigger": "rows after which a batch ends, with the commit that reaches them",
+    "maxRowsPerTrigger": "rows after which a batch ends: no commit but a load is split",
     "maxBytesPerTrigger": "size of a batch, likewise, such as 64MiB",
     "failOnDataLoss": "true: a gap ends the query; false: it continues after the gap",
     "asBytes": "true: keys and values of a table as they are stored",
