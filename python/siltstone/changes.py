@@ -173,8 +173,9 @@ class Changes(Iterator[ArrowArray]):
 
     def acknowledge(self, token: str | None = None) -> None:
         """Acknowledges all changes up to `token`; None: all changes that were read. The consumer no
-        longer retains the log before that position, and its next feed begins there. Each call
-        commits a manifest: call it every few seconds, not after every batch.
+        longer retains the log before that position, and its next feed begins there; if it lies
+        inside a load or ingest, at the first row of that. Each call commits a manifest: call it
+        every few seconds, not after every batch.
 
         :raises Invalid: if the feed has no consumer, or changes up to the token were not read.
         :raises Expired: if the consumer was removed: it made no read for longer than its lifetime,

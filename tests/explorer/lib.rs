@@ -32,7 +32,7 @@
     reason = "a test that measures itself, reports, and stops at what it did not expect"
 )]
 
-// A state is many small allocations: they take a third of the time with the allocator of the system.
+// A state is many small allocations, which take a third of the time with the system's allocator.
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 

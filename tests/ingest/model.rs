@@ -40,6 +40,32 @@ async fn check_reader(reader: &Reader, model: &Map, told: &str) -> Result<()> {
     Ok(())
 }
 
+async fn open_reader(env: &Env) -> Result<Reader> {
+    let merge_operator = built_in_operator("append");
+    let how = ReaderOptions { options: options(), merge_operator, ..ReaderOptions::default() };
+    Reader::open(env.clone(), how).await
+}
+
+/// Checks the reader in one of three steps; in half of these it refreshes once more, which must not
+/// change what it holds.
+async fn follow(
+    db: &Database,
+    reader: &Reader,
+    rng: &mut Rng,
+    model: &Map,
+    told: &str,
+) -> Result<()> {
+    if rng.below(3) > 0 {
+        return Ok(());
+    }
+    db.flush().await?;
+    check_reader(reader, model, told).await?;
+    if rng.below(2) == 0 {
+        reader.refresh().await?;
+    }
+    Ok(())
+}
+
 /// Begins a job. Its rows may have these keys: in one of three jobs those of a range that the job
 /// replaces.
 async fn begin_within(
@@ -169,9 +195,7 @@ async fn history(env: Env, seed: u64) -> Result<()> {
     let mut db = open(&env, of_writer()).await?;
     let mut model = Map::new();
     let mut held: Vec<(Snapshot, Map)> = Vec::new();
-    let merge_operator = built_in_operator("append");
-    let how = ReaderOptions { options: options(), merge_operator, ..ReaderOptions::default() };
-    let reader = Reader::open(env.clone(), how).await?;
+    let reader = open_reader(&env).await?;
     for step in 0..STEPS {
         let told = format!("seed {seed}, step {step}");
         let value = format!("{step}").into_bytes();
@@ -218,13 +242,7 @@ async fn history(env: Env, seed: u64) -> Result<()> {
         if rng.below(3) == 0 {
             check(&db, &model, &told).await?;
         }
-        if rng.below(3) == 0 {
-            db.flush().await?;
-            check_reader(&reader, &model, &told).await?;
-            if rng.below(2) == 0 {
-                reader.refresh().await?;
-            }
-        }
+        follow(&db, &reader, &mut rng, &model, &told).await?;
         if let Some((snapshot, model)) = held.last().filter(|_| rng.below(4) == 0) {
             assert_eq!(all_of(snapshot.scan(everything())).await?, pairs(model), "{told}: held");
         }

@@ -381,6 +381,26 @@ fn holder(name: &str) -> Vec<(String, String)> {
     vec![("driver".to_owned(), name.to_owned())]
 }
 
+/// Before, a short pin after 16 long ones was the first to go, and the call returned it all the
+/// same.
+#[test]
+fn a_short_pin_lives_beside_many_long_ones() {
+    tell(async |world| {
+        let db = world.open().await;
+        let holder = holder("one");
+        for round in 0..16 {
+            load(&db, round).await;
+            let pin = admin::pin_shared(&world.env, &holder, None, LIFE * 24, DEADLINE);
+            pin.await.unwrap();
+        }
+        load(&db, 16).await;
+        let short = admin::pin_shared(&world.env, &holder, None, LIFE, DEADLINE).await.unwrap();
+        let reader = world.stays(at(&short)).await.unwrap();
+        assert_eq!(rows_of(&reader).await.unwrap(), expected(16));
+        db.close().await.unwrap();
+    });
+}
+
 /// Jobs of one holder share a checkpoint per state, have at most 16 in total, and do not prevent a
 /// destroy.
 #[test]

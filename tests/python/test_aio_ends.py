@@ -386,3 +386,42 @@ def test_an_opening_that_two_tasks_enter_closes_the_handle_of_each_block(url: st
     with siltstone.open(url) as db:
         db[b"a"] = b"1"
     run(entered_twice(url))
+
+
+class InterruptedLoop(asyncio.SelectorEventLoop):
+    """Raises KeyboardInterrupt once where a wait is completed, as a signal may."""
+
+    armed = False
+
+    def call_soon(self, callback, *args, context=None):  # type: ignore[no-untyped-def]
+        if self.armed:
+            self.armed = False
+            raise KeyboardInterrupt
+        return super().call_soon(callback, *args, context=context)
+
+
+def test_a_loop_that_was_interrupted_completes_later_waits(url: str) -> None:
+    """Before, no later wait of the loop was completed: a close after Ctrl-C hung."""
+    loop = InterruptedLoop()
+
+    async def begin() -> aio.Database:
+        return await aio.open(url, options={"flush_interval": 0.3})
+
+    async def main(db: aio.Database) -> None:
+        for number in range(5):
+            commit = await db.put(b"%d" % number, b"v")
+            waits.append(asyncio.ensure_future(commit.wait()))
+        await asyncio.sleep(0)
+        loop.armed = True
+        await asyncio.sleep(PATIENCE)
+
+    waits: list[asyncio.Future[None]] = []
+    db = loop.run_until_complete(begin())
+    with pytest.raises(KeyboardInterrupt):
+        loop.run_until_complete(main(db))
+    loop.run_until_complete(asyncio.wait_for(db.close(), 10))
+    assert sum(wait.done() for wait in waits) >= 4
+    for task in asyncio.all_tasks(loop):
+        task.cancel()
+    loop.run_until_complete(asyncio.sleep(0))
+    loop.close()

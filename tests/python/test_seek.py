@@ -31,6 +31,16 @@ def fill(db: siltstone.Database, rows: int) -> None:
     db.put_many([key(n) for n in range(rows)], [b"v%d" % n for n in range(rows)])
 
 
+@pytest.mark.parametrize("read", [1, 17, 113, 150, 300])
+def test_rows_that_were_read_ahead_do_not_come_after_a_seek(url: str, read: int) -> None:
+    with siltstone.open(url) as db:
+        fill(db, 1000)
+        scan = db.keys()
+        assert [next(scan) for _ in range(read)] == [key(n) for n in range(read)]
+        scan.seek(key(500))
+        assert list(scan) == [key(n) for n in range(500, 1000)]
+
+
 def test_it_goes_on_at_the_key_or_behind_it(url: str) -> None:
     with siltstone.open(url, options=SMALL) as db:
         fill(db, 1000)

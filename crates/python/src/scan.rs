@@ -287,6 +287,10 @@ impl ScanState {
         let process = held.process();
         let pull = held.get_mut(py)?;
         let (made, wanted) = (&mut self.made, self.refill_rows);
+        // Rows that a seek has passed: a short refill goes to `made`, and they would come after it.
+        if let Some(rows) = &mut self.rows {
+            rows.clear();
+        }
         self.next = 0;
         self.refill_rows = (wanted * 2).min(MAX_ROWS);
         let filled = loop {

@@ -86,7 +86,7 @@ pub fn pin_shared<'a>(
             });
             let state = commit_alone(&objects, edit, newest).await?;
             let made = present(&state, id)?;
-            drop_oldest(&objects, state, holder).await?;
+            drop_oldest(&objects, state, holder, id).await?;
             Ok(made)
         };
         requests.within(env, deadline, "pin_shared", work).await
@@ -133,15 +133,18 @@ fn held_by<'a>(
     readers.filter(move |one| one.metadata == holder)
 }
 
-/// Deletes the holder's checkpoints that expire first, until at most [`MOST_SHARED_PINS`] are left.
+/// Deletes the holder's checkpoints that expire first, except the one `made` just now, until at
+/// most [`MOST_SHARED_PINS`] are left.
 async fn drop_oldest(
     objects: &Objects,
     mut state: Arc<Manifest>,
     holder: &[(String, String)],
+    made: CheckpointId,
 ) -> Result<()> {
     loop {
         let count = held_by(&state, holder).count();
-        let oldest = held_by(&state, holder).min_by_key(|one| (one.expires_at, one.created_at));
+        let others = held_by(&state, holder).filter(|one| one.id != made);
+        let oldest = others.min_by_key(|one| (one.expires_at, one.created_at));
         let Some(oldest) = oldest.filter(|_| count > MOST_SHARED_PINS) else { return Ok(()) };
         let edit = Edit::RemoveCheckpoint { id: oldest.id };
         state = commit_alone(objects, edit, state).await?;

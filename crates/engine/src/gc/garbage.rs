@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_remembered_is_bounded() {
+    fn the_list_of_retired_tables_is_bounded() {
         assert_eq!(after_many(true).known.lock().retired.len(), MOST_RETIRED);
         let unheard = after_many(false);
         let known = unheard.known.lock();

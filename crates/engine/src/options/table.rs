@@ -68,8 +68,8 @@ pub(super) const TABLE: &[OptionInfo] = &[
         0.01,
         100_000.0,
         "Maximum rate of WAL PUTs, to limit their price; off by default. An object has at most \
-         four times `flush_bytes`, so the rate limits bytes as well. It must allow more than one PUT \
-         per `deadline`; a close does not wait for it.",
+         four times `flush_bytes`, so the rate limits bytes as well. It must allow more than one \
+         PUT per `deadline`; a close does not wait for it.",
     ),
     info(
         "l0_sst_size_bytes",

@@ -324,11 +324,11 @@ fn in_queue(
             Some(KeyDecision::Value(value)) => return Ok(Some(Lookup::Done(Some(value)))),
             Some(KeyDecision::Absent) => return Ok(Some(Lookup::Done(None))),
             Some(KeyDecision::Folded) => return folded(resolve).map(Some),
-            None if resolve.is_deleted_below() => return folded(resolve).map(Some),
             // Older entries may be read only once this one is known.
             None if !tables.lacking.is_empty() => {
                 return Ok(Some(Lookup::Lacking(tables.lacking)));
             }
+            None if resolve.is_deleted_below() => return folded(resolve).map(Some),
             None => {}
         }
     }

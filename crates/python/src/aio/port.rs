@@ -331,17 +331,26 @@ impl Port {
         // At most one byte is in the socket. A loop that runs inside a callback of the same loop
         // may call this twice for it; the second read finds no byte, which is not an error.
         let _ = (&self.receiver).read(&mut [0; 8]);
+        // The loop runs Python code where a wait is completed, so any of them may raise
+        // KeyboardInterrupt. The others are completed nevertheless: they are woken once.
+        let mut first_error = None;
+        let mut keep = |error: PyErr| {
+            first_error.get_or_insert(error);
+        };
         loop {
             let woken = self.inbox.take();
             if woken.is_empty() {
-                return Ok(());
+                return first_error.map_or(Ok(()), Err);
             }
             let mut durable = false;
             for id in woken {
-                durable |= self.look_at(py, id)?;
+                match self.look_at(py, id) {
+                    Ok(is_durable) => durable |= is_durable,
+                    Err(error) => keep(error),
+                }
             }
-            if durable {
-                self.sweep(py)?;
+            if durable && let Err(error) = self.sweep(py) {
+                keep(error);
             }
         }
     }

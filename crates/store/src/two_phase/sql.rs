@@ -30,9 +30,8 @@ use tokio::sync::OnceCell;
 const CONNECTIONS: u32 = 8;
 /// How long an operation waits for a connection. Requests are repeated after it.
 const CONNECT: Duration = Duration::from_secs(5);
-/// How long a server has for its answer. One statement takes milliseconds, so a connection that is
-/// silent for so long is most likely dead: its server, or a device before it, has vanished without
-/// a word, and the system would notice after a quarter of an hour.
+/// How long a server has for its answer to one statement. A connection that is silent for longer is
+/// most likely dead without a sign, which the system notices after a quarter of an hour.
 const ANSWER: Duration = Duration::from_secs(4);
 /// Names in one statement that removes records.
 const REMOVED_AT_ONCE: usize = 100;
@@ -150,20 +149,17 @@ impl SqlRecords {
     where
         F: Future<Output = Result<T>> + Send + 'static,
     {
-        let shared = Arc::clone(&self.shared);
-        let work = work(Arc::clone(&shared));
-        let work = async move {
-            if shared.dialect == Dialect::Sqlite {
-                return work.await;
-            }
-            let limit = shared.effects.clock.sleep(ANSWER);
-            match select(pin!(work), limit).await {
-                Either::Left((done, _)) => done,
-                Either::Right(_) => Err(shared.give_up()),
-            }
-        };
-        let SqlShared { effects, outstanding, .. } = &*self.shared;
-        run_detached(effects, outstanding, work)
+        let SqlShared { effects, outstanding, dialect, .. } = &*self.shared;
+        let (shared, work) = (Arc::clone(&self.shared), work(Arc::clone(&self.shared)));
+        if *dialect == Dialect::Sqlite {
+            return run_detached(effects, outstanding, work);
+        }
+        let limit = effects.clock.sleep(ANSWER);
+        let limited = select(work.boxed(), limit).map(move |ended| match ended {
+            Either::Left((done, _)) => done,
+            Either::Right(_) => Err(shared.give_up()),
+        });
+        run_detached(effects, outstanding, limited)
     }
 }
 
@@ -345,12 +341,10 @@ impl SqlShared {
         pool.get_or_try_init(|| self.connect()).await.cloned()
     }
 
-    /// Ends the use of the present connections. The pool would test one that a request has given up
-    /// before it lends it again, and wait for that answer as well.
+    /// Ends the use of the present connections: the pool would test one that is dead, and wait.
     fn give_up(&self) -> Error {
         *self.pool.lock() = Arc::default();
-        let text = format!("none within {} s; the next request connects again", ANSWER.as_secs());
-        self.error(ErrorKind::Unavailable, UNANSWERED, text)
+        self.error(ErrorKind::Unavailable, UNANSWERED, format!("none within {ANSWER:?}"))
     }
 
     async fn connect(&self) -> Result<AnyPool> {
