@@ -28,7 +28,7 @@ const AT_REST: Allowance = Allowance { least: 4 << 20, percent: 25 };
 /// Manifests whose remains are worth a round when a handle closes, of any writer: processes
 /// that open often, write little and close leave no other sign.
 const MANIFESTS_AT_REST: u64 = 64;
-/// Tables that left the tree and are remembered. While rounds fail, which a round forgets, more add
+/// Tables that left the tree and are remembered. While rounds fail, more of them would change
 /// nothing: a round is due already, and each commit looks at all of them.
 const MOST_RETIRED: usize = 4096;
 /// A since-lease counts as run out so long after its end by this process's clock: the store's may
@@ -102,7 +102,7 @@ impl Garbage {
         let mut known = self.known.lock();
         let first = match known.newest.replace(Arc::clone(newest)) {
             Some(before) => {
-                known.retire(before.id, newest);
+                known.retire(before.id, newest, self.clock.now());
                 newest.id
             }
             None => {
@@ -174,16 +174,21 @@ fn table((name, bytes): &(ObjectName, u64)) -> Option<(SstId, u64)> {
 
 impl KnownGarbage {
     /// Tables that `newest` has no longer stood last in `before`.
-    fn retire(&mut self, before: ManifestId, newest: &Manifest) {
+    fn retire(&mut self, before: ManifestId, newest: &Manifest, now: UnixMillis) {
         let mut there: HashMap<SstId, (u64, ManifestId)> = HashMap::new();
         for table in newest.tables() {
             if let Some(entry) = self.tree.remove(&table.id) {
                 there.insert(table.id, entry);
             }
         }
+        let gone = std::mem::replace(&mut self.tree, there);
+        if self.retired.len() + gone.len() > MOST_RETIRED {
+            // The next round after the end of what keeps them finds these.
+            let kept = self.kept(now);
+            self.retired.retain(|_, table| !kept.keep(table));
+        }
         let room = MOST_RETIRED.saturating_sub(self.retired.len());
-        for (id, (bytes, first)) in std::mem::replace(&mut self.tree, there).into_iter().take(room)
-        {
+        for (id, (bytes, first)) in gone.into_iter().take(room) {
             self.retired.insert(id, Retired { bytes, first, last: before });
         }
     }
