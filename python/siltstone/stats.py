@@ -170,8 +170,7 @@ class Stats:
     waited_for_l0_seconds: float
     """Total time that writes waited because of l0_max_ssts."""
     waited_for_compaction_seconds: float
-    """Total time that writes waited because of `max_pending_compaction_bytes`, or of
-    `max_space_amplification`."""
+    """Total time that writes waited because of max_pending_compaction_bytes."""
     l0_entries: int
     """Entries of L0. Each is one flush, and one more layer that a read checks."""
     l0_tables: int
