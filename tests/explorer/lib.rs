@@ -32,10 +32,6 @@
     reason = "a test that measures itself, reports, and stops at what it did not expect"
 )]
 
-// A state is many small allocations, which take a third of the time with the system's allocator.
-#[global_allocator]
-static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
-
 mod actor;
 mod batching;
 mod chain;

@@ -234,17 +234,14 @@ impl KeptVersions {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod testing {
     use super::*;
-    use crate::cache::metadata::testing::descriptor;
     use futures::future::BoxFuture;
-    use siltstone_base::{DatabaseId, SstDescriptor};
-    use siltstone_manifest::{Settings, SortedRun};
     use std::time::Duration;
 
-    struct Stopped;
+    struct StoppedClock;
 
-    impl Clock for Stopped {
+    impl Clock for StoppedClock {
         fn now(&self) -> UnixMillis {
             UnixMillis(0)
         }
@@ -258,10 +255,24 @@ mod tests {
         }
     }
 
+    /// The garbage of a process that has sent no request and whose time stands still.
+    pub(crate) fn no_garbage(options: &Options) -> Arc<Garbage> {
+        Garbage::new(Arc::default(), Arc::new(StoppedClock), options)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::testing::no_garbage;
+    use super::*;
+    use crate::cache::metadata::testing::descriptor;
+    use siltstone_base::{DatabaseId, SstDescriptor};
+    use siltstone_manifest::{Settings, SortedRun};
+
     /// Observes manifests that each replace the one table of the one before.
     fn after_many(embedded_gc: bool) -> Arc<Garbage> {
         let options = Options { embedded_gc, ..Options::default() };
-        let garbage = Garbage::new(Arc::default(), Arc::new(Stopped), &options);
+        let garbage = no_garbage(&options);
         for number in 1..3 * MOST_RETIRED as u64 {
             let first = Manifest::new_database(DatabaseId(1), Settings::default());
             let id = SstId(number.into());

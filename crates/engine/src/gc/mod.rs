@@ -27,6 +27,8 @@ mod serve;
 pub(crate) use detach::release_in;
 pub(crate) use erase::{both_clocks, erase, release_last_pins};
 pub(crate) use garbage::Garbage;
+#[cfg(test)]
+pub(crate) use garbage::testing::no_garbage;
 pub use report::{Collected, GcClass, GcObject, GcReport, RetainedObjects};
 pub(crate) use round::Collector;
 pub use serve::{EndReason, GcEvent, run};

@@ -318,34 +318,12 @@ async fn stops(writer: &Writer, call: Call) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::gc::no_garbage;
     use crate::options::Options;
-    use futures::future::BoxFuture;
-    use siltstone_base::UnixMillis;
-    use siltstone_store::env::Clock;
-
-    struct StoppedClock;
-
-    impl Clock for StoppedClock {
-        fn now(&self) -> UnixMillis {
-            UnixMillis(0)
-        }
-
-        fn monotonic(&self) -> Duration {
-            Duration::ZERO
-        }
-
-        fn sleep(&self, _: Duration) -> BoxFuture<'static, ()> {
-            Box::pin(std::future::pending())
-        }
-    }
 
     #[test]
     fn refused_deletes_are_shown_until_one_succeeds() {
-        let embedded = Embedded::new(Garbage::new(
-            Arc::default(),
-            Arc::new(StoppedClock),
-            &Options::default(),
-        ));
+        let embedded = Embedded::new(no_garbage(&Options::default()));
         let denied = Error::new(ErrorKind::Denied, "no right to delete");
         let refused = GcReport { trouble: Some(denied), ..GcReport::default() };
         embedded.note(&refused);
