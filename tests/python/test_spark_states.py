@@ -12,6 +12,7 @@ import pytest
 import siltstone
 import siltstone.spark as kv
 from siltstone import admin, table
+from siltstone.spark._history import at_time
 from spark_versions_for_tests import SOURCES
 
 pytest_plugins = ["spark_for_tests"]
@@ -114,6 +115,26 @@ def test_a_frame_of_a_moment_has_all_rows_of_it_or_is_refused(spark, live) -> No
     assert read(spark, url).count() == 111
     rewrite(db, url)
     assert frame.count() == 110
+
+
+def test_a_moment_whose_log_is_gone_names_the_version_that_is_shown(live, caplog) -> None:
+    db, url = live
+    db.flush(memtable=True)
+    shown = admin.versions(url)[-1]
+    db.put(b"by then", b"v").wait()
+    moment = datetime.now(UTC).isoformat()
+    time.sleep(0.05)
+    at_time(url, moment, None, 60)
+    assert not caplog.records  # The log is exact.
+    db.put(b"last", b"v").wait()
+    db.flush(memtable=True)
+    later = admin.versions(url)[-1]
+    place = at_time(url, moment, None, 60)
+    (record,) = caplog.records
+    assert f"shows version {shown.id}, of {shown.time.isoformat()}" in record.getMessage()
+    assert f"with version {later.id}, of" in record.getMessage()
+    (seq,) = {one.seq for one in admin.versions(url) if one.id == place.version}
+    assert seq == shown.seq
 
 
 def test_a_moment_before_all_versions_names_the_oldest(spark, live) -> None:

@@ -1,11 +1,13 @@
 """The states that `versionAsOf` and `timestampAsOf` name, and the checkpoint that keeps them.
 
-A frame must never show fewer rows than were durable at the moment that it names. If no kept state
-is exact, this raises an error that names the nearest one.
+A frame must not show fewer rows than were durable at the moment that it names without a word. If
+no kept state is exact, this raises an error that names the nearest one. If the log of the moment is
+not kept any more, nothing tells how exact a version is: a warning names its time.
 """
 
 from __future__ import annotations
 
+import logging
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -17,6 +19,8 @@ from siltstone.exceptions import Expired, Invalid, NotFound
 from siltstone.spark._pins import pin
 
 __all__ = ["Place", "at_time", "at_version"]
+
+LOG = logging.getLogger("siltstone.spark")
 
 TABLES = ("l0", "runs", "replay_from", "schema")
 """Fields that are equal in two manifests of the same tables."""
@@ -107,6 +111,7 @@ def _placed(url: str, moment: datetime, lease: Checkpoint, store_options: str | 
     if exact:
         wanted = admin.manifest(url, exact[-1].id, store_options=store_options)
         same = _same(url, wanted, lease.manifest_id, store_options)
+        _tell_rounding(url, moment, exact[0], versions)
         # The lease keeps its own manifest and tables; it may hold more of the log.
         return Place(lease, lease.manifest_id if same else exact[-1].id)
     before = [version for version in versions if version.seq < seq]
@@ -117,6 +122,26 @@ def _placed(url: str, moment: datetime, lease: Checkpoint, store_options: str | 
         f"the rows up to number {seq} were committed by {moment.isoformat()}, the timestampAsOf, "
         "and no state that is kept ends there, because they lay in the log beside later ones; "
         f"{nearest}. A checkpoint keeps a state for later"
+    )
+
+
+def _tell_rounding(
+    url: str, moment: datetime, chosen: admin.Version, versions: list[admin.Version]
+) -> None:
+    """Logs a warning if rows that were committed by a moment may lie in the next version only."""
+    later = [version for version in versions if version.seq > chosen.seq]
+    if versions[-1].time <= moment or not later:
+        return  # The log covers the moment, or nothing was committed since.
+    LOG.warning(
+        "timestampAsOf is %s, and the log of that time is not kept: the frame of %s shows version "
+        "%d, of %s. Rows that were committed after that and flushed with version %d, of %s, are "
+        "not in it. A checkpoint keeps an exact state",
+        moment.isoformat(),
+        url,
+        chosen.id,
+        chosen.time.isoformat(),
+        later[0].id,
+        later[0].time.isoformat(),
     )
 
 
