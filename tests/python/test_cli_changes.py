@@ -67,6 +67,19 @@ def test_a_feed_begins_at_a_checkpoint(run) -> None:
     assert keys(run("changes", "--since", token)[1]) == []
 
 
+def test_rows_are_read_at_a_checkpoint(run) -> None:
+    made = run("create-checkpoint", "--name", "nightly")[1].strip()
+    assert run("put", "second", "2")[0] == 0
+    for name in (made, "nightly"):
+        assert run("scan", "--checkpoint", name) == (0, "first\t1\n", "")
+        assert run("get", "first", "--checkpoint", name) == (0, "1\n", "")
+        assert run("get", "second", "--checkpoint", name)[0] == 3
+    assert run("scan")[1] == "first\t1\nsecond\t2\n"
+    status, out, err = run("scan", "--checkpoint", "weekly")
+    assert (status, out) == (1, "")
+    assert "weekly" in err
+
+
 @pytest.mark.parametrize("start", ["unknown", "01740ee5-6459-44af-9a45-85deb6e468e3"])
 def test_an_unknown_start_names_the_list_of_checkpoints(run, start: str) -> None:
     status, out, err = run("changes", "--since", start)

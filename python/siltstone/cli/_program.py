@@ -63,15 +63,19 @@ class Session:
             raise click.UsageError(text)
         return self.given_url
 
-    def reader(self, *, lasting: bool = False, **named: Any) -> siltstone.Reader:
+    def reader(
+        self, checkpoint: str | None = None, *, lasting: bool = False, **named: Any
+    ) -> siltstone.Reader:
         """Opens a reader.
 
+        :param checkpoint: the id or name of the checkpoint to read; None: the durable state.
         :param lasting: take a lease, for a read that may run for long. A short read takes none, so
             that it needs no write permission and writes no object.
         """
         options = {**named, "reader_lease": lasting}
         return siltstone.open_reader(
             self.url,
+            checkpoint=checkpoint,
             options=options,
             store_options=self.store_options,
             merge_operator=self.merge_operator,
@@ -139,6 +143,11 @@ class Commands(click.Group):
 def _take_over(command: _F) -> _F:
     text = "Fence a writer that did not close cleanly."
     return click.option("--take-over", is_flag=True, help=text)(command)
+
+
+def _checkpoint(command: _F) -> _F:
+    text = "Read the state of this checkpoint, given by id or name. Default: the durable state."
+    return click.option("--checkpoint", metavar="ID", help=text)(command)
 
 
 @click.group(
@@ -264,16 +273,19 @@ def create(
     )
 )
 @click.argument("key")
+@_checkpoint
 @_in_form
 @_as_json
 @click.pass_obj
-def get(session: Session, key: str, form: str | None, as_json: bool) -> None:
+def get(
+    session: Session, key: str, checkpoint: str | None, form: str | None, as_json: bool
+) -> None:
     """Print the value of KEY.
 
     Bytes that are not UTF-8 are printed as \\xNN; with --escaped, backslashes and control
     characters are escaped too, as by `scan`. The command exits with status 3 if the key is absent.
     """
-    with session.reader() as reader:
+    with session.reader(checkpoint) as reader:
         name = _decode(key, form)
         value = reader.get(name)
     if as_json:
@@ -374,7 +386,9 @@ def delete(
 
 @main.command(
     epilog=_example(
-        "example.db scan --prefix layer/ --limit 10", "example.db scan --json | jq .key"
+        "example.db scan --prefix layer/ --limit 10",
+        "example.db scan --checkpoint before-migration",
+        "example.db scan --json | jq .key",
     )
 )
 @click.option("--start", help="First key, inclusive.")
@@ -382,6 +396,7 @@ def delete(
 @click.option("--prefix", help="Print only keys that start with this prefix.")
 @click.option("--reverse", is_flag=True, help="Scan from the greatest key to the smallest.")
 @click.option("--limit", type=click.IntRange(min=0), help="Print at most this many rows.")
+@_checkpoint
 @_in_form
 @_as_json
 @click.pass_obj
@@ -392,6 +407,7 @@ def scan(
     prefix: str | None,
     reverse: bool,
     limit: int | None,
+    checkpoint: str | None,
     form: str | None,
     as_json: bool,
 ) -> None:
@@ -408,7 +424,7 @@ def scan(
         return None if text is None else _decode(text, form)
 
     with (
-        session.reader(lasting=True) as reader,
+        session.reader(checkpoint, lasting=True) as reader,
         reader.scan(
             bound(start), bound(end), prefix=bound(prefix), reverse=reverse, limit=limit
         ) as rows,
