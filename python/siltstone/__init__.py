@@ -16,7 +16,6 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from siltstone import admin
 from siltstone._checkpoints import Checkpoint
 from siltstone._clone_parents import Parent
 from siltstone._entry import Entry
@@ -56,7 +55,7 @@ from siltstone.options import Compactors, Gc, Options, Readers, Windows, Writes
 from siltstone.stats import Size, Stats
 
 if TYPE_CHECKING:
-    from siltstone import aio, changes, compaction, ingest, keys, lsm, table
+    from siltstone import admin, aio, changes, compaction, ingest, keys, lsm, table
 
 __all__ = [
     "ArrowArray",
@@ -111,7 +110,7 @@ __all__ = [
     "table",
 ]
 
-_LATER = ("aio", "changes", "compaction", "ingest", "keys", "lsm", "table")
+_LATER = ("admin", "aio", "changes", "compaction", "ingest", "keys", "lsm", "table")
 """Modules that are imported on first use, so that a program that does not use them starts faster.
 """
 

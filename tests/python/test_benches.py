@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+import siltstone
+
 ROOT = Path(__file__).resolve().parents[2]
 PEERS = [name for name in ("slatedb", "rocksdict", "lmdb") if importlib.util.find_spec(name)]
 READS = {
@@ -112,6 +114,29 @@ def test_a_filter_runs_only_its_cases() -> None:
     pytest.importorskip("pytest_benchmark")
     text = compare("--cases", "get_absent,import", "--engines", "siltstone")
     assert {row["case"] for row in table(text)} == {"get, absent", "import in a new process"}
+
+
+def test_two_builds_are_compared_in_pairs() -> None:
+    package = Path(siltstone.__file__).parents[1]
+    done = subprocess.run(
+        [
+            *(sys.executable, "benches/python/paired.py", package, package),
+            *("--rows", "2000", "--processes", "2"),
+            *("--cases", "put/puts,get/left,import"),
+        ],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    # So few pairs may find a build slower than itself.
+    assert done.returncode in (0, 1), done.stderr
+    rows = [line.split() for line in done.stdout.splitlines()]
+    assert [row[0] for row in rows] == ["put/puts", "get/left", "import/apart"]
+    for _, median, low, high in rows:
+        assert 0 < float(low.strip("[,")) <= float(median) <= float(high.strip("]"))
 
 
 def printed(program: str, *arguments: str) -> str:

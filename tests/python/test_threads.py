@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -94,6 +95,32 @@ def test_waiting_lets_other_threads_run(cold) -> None:
     stop.set()
     thread.join()
     assert ticks > 50
+
+
+def test_other_threads_run_while_a_scan_passes_deleted_rows(memory_url: str) -> None:
+    ticks: list[float] = []
+    stop = threading.Event()
+
+    def tick() -> None:
+        while not stop.wait(0.001):
+            ticks.append(time.perf_counter())
+
+    with siltstone.open(memory_url, options={"flush_interval": 3600}) as db:
+        batch = siltstone.WriteBatch()
+        batch.put(b"last", b"v")
+        for n in range(300_000):
+            batch.delete(b"%07d" % n)
+        db.write(batch)
+        thread = threading.Thread(target=tick)
+        thread.start()
+        start = time.perf_counter()
+        assert next(db.scan()) == (b"last", b"v")
+        end = time.perf_counter()
+        stop.set()
+        thread.join()
+    # A call that keeps the interpreter gives others a turn at its edges at most.
+    quarter = (end - start) / 4
+    assert any(start + quarter < at < end - quarter for at in ticks)
 
 
 def test_closing_wakes_those_who_wait(memory_url: str) -> None:

@@ -17,7 +17,7 @@ impl Memtable {
     /// [`Memtable::get_hashed`]. All of them are read in one pass.
     #[must_use]
     pub fn versions<'m>(&'m self, key: &'m [u8], hash: u64, seq: Seq) -> Versions<'m> {
-        Versions { memtable: self, key, next: self.newest_record(key, hash, seq) }
+        Versions { memtable: self, key, next: NextVersion::At(self.newest_record(key, hash, seq)) }
     }
 }
 
@@ -25,7 +25,16 @@ impl Memtable {
 pub struct Versions<'m> {
     memtable: &'m Memtable,
     key: &'m [u8],
-    next: u32,
+    next: NextVersion,
+}
+
+/// The next version. Most look-ups end at the newest one and never ask for the one before it.
+#[derive(Clone, Copy)]
+enum NextVersion {
+    /// This record, or [`NONE`].
+    At(u32),
+    /// The one before this record.
+    Before(u32),
 }
 
 impl<'m> Versions<'m> {
@@ -38,7 +47,7 @@ impl<'m> Versions<'m> {
 
     /// Continues after the operands of `fold`; returns the oldest of them.
     pub fn skip_fold(&mut self, fold: &OperandFold) -> MemVersion<'m> {
-        self.next = self.memtable.older(self.key, fold.oldest());
+        self.next = NextVersion::Before(fold.oldest());
         MemVersion { memtable: self.memtable, number: fold.oldest() }
     }
 
@@ -53,12 +62,13 @@ impl<'m> Iterator for Versions<'m> {
     type Item = MemVersion<'m>;
 
     fn next(&mut self) -> Option<MemVersion<'m>> {
-        if self.next == NONE {
-            return None;
-        }
-        let version = MemVersion { memtable: self.memtable, number: self.next };
-        self.next = self.memtable.older(self.key, self.next);
-        Some(version)
+        let number = match self.next {
+            NextVersion::At(number) => number,
+            NextVersion::Before(newer) => self.memtable.older(self.key, newer),
+        };
+        let is_over = number == NONE;
+        self.next = if is_over { NextVersion::At(NONE) } else { NextVersion::Before(number) };
+        (!is_over).then_some(MemVersion { memtable: self.memtable, number })
     }
 }
 

@@ -19,6 +19,10 @@ const SHORT_STRETCH: usize = 4;
 /// are not plain usually come in groups.
 const MOST_ONE_BY_ONE: u32 = 64;
 
+/// Entries without an item that a call passes at most before it pauses, in units of
+/// [`DeadRun::pass`]: 4,096 entries take less than a millisecond in memory.
+const LOOKS_BEFORE_PAUSE: u32 = 128;
+
 /// The place of the item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum VisibleAt {
@@ -59,6 +63,8 @@ pub struct Visible<C> {
     hidden: bool,
     /// The entries without an item since the last item.
     dead: DeadRun,
+    /// Looks of the current call that may follow before it pauses; `None`: it never pauses.
+    looks_left: Option<u32>,
     failed: Option<Error>,
 }
 
@@ -91,8 +97,24 @@ impl<C: Stretches> Visible<C> {
             patience: 1,
             hidden: false,
             dead: DeadRun::default(),
+            looks_left: None,
             failed: None,
         }
+    }
+
+    /// The same, whose [`Visible::each`] pauses after some thousand entries without an item, so
+    /// that its caller can let others run ([`Visible::is_paused`]).
+    #[must_use]
+    pub fn pausing(mut self) -> Self {
+        self.looks_left = Some(LOOKS_BEFORE_PAUSE);
+        self
+    }
+
+    /// Whether the last call ended without an item because it had passed many entries: the next
+    /// call continues there.
+    #[must_use]
+    pub fn is_paused(&self) -> bool {
+        self.looks_left == Some(0)
     }
 
     /// The same, which seeks past `known` spans: no key in them has a value in this view. A span is
@@ -120,8 +142,9 @@ impl<C: Stretches> Visible<C> {
     }
 
     /// Passes one key and value after another to `take`, until it returns that it wants no more.
-    /// [`Step::Ready`]: it wanted no more, and the last item passed is the current item. Cheaper
-    /// per row than [`Visible::advance`], because each row is examined once.
+    /// [`Step::Ready`]: it wanted no more, and the last item passed is the current item; or the
+    /// call has paused, without an item. Cheaper per row than [`Visible::advance`], because each
+    /// row is examined once.
     ///
     /// # Errors
     /// As [`Visible::advance`]; errors of `take`, which are final too.
@@ -130,6 +153,7 @@ impl<C: Stretches> Visible<C> {
             return Err(error.clone());
         }
         self.at = VisibleAt::Nowhere;
+        self.looks_left = self.looks_left.map(|_| LOOKS_BEFORE_PAUSE);
         self.run(take).inspect_err(|error| self.failed = Some(error.clone()))
     }
 
@@ -170,6 +194,9 @@ impl<C: Stretches> Visible<C> {
                 self.hidden =
                     !self.group.is_open() && entry.is_some_and(|entry| self.group.is_of(entry.key));
                 self.pass();
+                if self.is_paused() {
+                    return Ok(Step::Ready);
+                }
                 continue;
             }
             // The item's key is complete if its last version was consumed.
@@ -236,8 +263,11 @@ impl<C: Stretches> Visible<C> {
     /// one by one: a seek to the newest would be a move forward, which a backward merge cannot
     /// make.
     fn pass(&mut self) {
-        if self.dead.pass() && self.pass_long() {
-            return;
+        if self.dead.pass() {
+            self.looks_left = self.looks_left.map(|looks| looks.saturating_sub(1));
+            if self.pass_long() {
+                return;
+            }
         }
         self.passed = self.passed.wrapping_add(1);
         if !self.passed.is_multiple_of(MOVES_BEFORE_SEEK) {

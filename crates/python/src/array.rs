@@ -4,6 +4,7 @@ use arrow_array::builder::GenericBinaryBuilder;
 use arrow_array::{Array, ArrayRef, OffsetSizeTrait};
 use arrow_schema::Field;
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyCapsule, PyTuple};
 use pyo3_arrow::ffi::to_array_pycapsules;
 use siltstone::Value;
@@ -58,9 +59,13 @@ pub(crate) fn wrap<'py>(
     array: ArrayRef,
 ) -> PyResult<Bound<'py, PyAny>> {
     let array = Bound::new(py, ArrowArray { array })?.into_any();
-    let library: String = asked.get_type().module()?.extract()?;
-    match library.split('.').next() {
-        Some("pyarrow") => py.import("pyarrow")?.call_method1("array", (array,)),
+    static ARRAY_OF_PYARROW: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let module = asked.get_type().module()?;
+    match module.to_cow()?.split('.').next() {
+        Some("pyarrow") => {
+            let function = || Ok::<_, PyErr>(py.import("pyarrow")?.getattr("array")?.unbind());
+            ARRAY_OF_PYARROW.get_or_try_init(py, function)?.bind(py).call1((array,))
+        }
         Some("arro3") => {
             py.import("arro3.core")?.getattr("Array")?.call_method1("from_arrow", (array,))
         }

@@ -8,6 +8,7 @@ use crate::sliced::{self, GuardedReader, guarded};
 use arrow_array::{ArrayRef, NullArray, RecordBatch, RecordBatchOptions, RecordBatchReader};
 use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef};
 use pyo3::exceptions::{PyException, PyStopIteration, PyTypeError};
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyList};
 use pyo3_arrow::input::{AnyArray, AnyRecordBatch};
@@ -44,7 +45,9 @@ pub(crate) fn is_arrow(object: &Bound<'_, PyAny>) -> PyResult<bool> {
 }
 
 fn has_capsule(object: &Bound<'_, PyAny>) -> PyResult<bool> {
-    Ok(object.hasattr("__arrow_c_array__")? || object.hasattr("__arrow_c_stream__")?)
+    let py = object.py();
+    Ok(object.hasattr(intern!(py, "__arrow_c_array__"))?
+        || object.hasattr(intern!(py, "__arrow_c_stream__"))?)
 }
 
 /// Whether the object is a Series or an Index of pandas that pyarrow can convert. Older versions of
@@ -60,8 +63,8 @@ fn is_column_of_pandas(object: &Bound<'_, PyAny>) -> bool {
 /// # Errors
 /// TypeError for an object without columns, such as a single array.
 pub(crate) fn batches_of(data: &Bound<'_, PyAny>) -> PyResult<IncomingBatches> {
-    nesting::check(data)?;
-    if let Some(reader) = PyarrowReader::of(data)? {
+    let are_flat = nesting::check(data)?;
+    if let Some(reader) = PyarrowReader::of(data, are_flat)? {
         return Ok(Box::new(GuardedReader(reader)));
     }
     let batches = imported(data)?;
@@ -166,11 +169,11 @@ struct PyarrowReader {
 }
 
 impl PyarrowReader {
-    /// A reader of `data`: of a reader, and of a table or record batch with columns to copy;
-    /// `None` for other data.
-    fn of(data: &Bound<'_, PyAny>) -> PyResult<Option<PyarrowReader>> {
-        let is_reader = data.hasattr("read_next_batch")?;
-        if !is_reader && !is_of(data, "pyarrow") {
+    /// A reader of `data`: of a reader, and of a table or record batch with columns to copy, which
+    /// are none if their types are flat; `None` for other data.
+    fn of(data: &Bound<'_, PyAny>, are_flat: bool) -> PyResult<Option<PyarrowReader>> {
+        let is_reader = data.hasattr(intern!(data.py(), "read_next_batch"))?;
+        if !is_reader && (are_flat || !is_of(data, "pyarrow")) {
             return Ok(None);
         }
         let Some(schema) = data.getattr_opt("schema")? else { return Ok(None) };

@@ -8,6 +8,8 @@
 use crate::error::exception;
 use pyo3::intern;
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::PyType;
 use siltstone::Error;
 
 /// Levels that a type may have. Columns of tables have fewer (`siltstone_schema`); this bound is
@@ -21,16 +23,20 @@ enum Library {
     Polars,
 }
 
-/// Checks how deep the types of `object` are nested: a schema, a field, a type, or data.
+/// Checks how deep the types of `object` are nested: a schema, a field, a type, or data. Returns
+/// whether they are known to be flat: types of pyarrow that have no parts.
 ///
 /// # Errors
 /// Invalid above [`MOST_LEVELS`].
-pub(crate) fn check(object: &Bound<'_, PyAny>) -> PyResult<()> {
-    let Some(library) = library(object)? else { return Ok(()) };
+pub(crate) fn check(object: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let Some(library) = library(object)? else { return Ok(false) };
     let mut found: Vec<(Bound<'_, PyAny>, usize)> = Vec::new();
     for of_column in columns(object, library)? {
-        found.push((of_column, 1));
+        if !is_flat(&of_column, library)? {
+            found.push((of_column, 1));
+        }
     }
+    let are_flat = found.is_empty() && matches!(library, Library::Pyarrow);
     while let Some((of_column, level)) = found.pop() {
         if level > MOST_LEVELS {
             let text = "the types of a column are nested too deep: flatten the column, or store \
@@ -42,7 +48,17 @@ pub(crate) fn check(object: &Bound<'_, PyAny>) -> PyResult<()> {
             found.push((part, level + 1));
         }
     }
-    Ok(())
+    Ok(are_flat)
+}
+
+/// Whether a type of pyarrow is of the base class, which types without parts have. To look for
+/// parts takes longer than the import of such a column.
+fn is_flat(of_column: &Bound<'_, PyAny>, library: Library) -> PyResult<bool> {
+    static BASE: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+    if !matches!(library, Library::Pyarrow) {
+        return Ok(false);
+    }
+    Ok(of_column.get_type().is(BASE.import(of_column.py(), "pyarrow", "DataType")?))
 }
 
 /// `None` for an object of another library.
@@ -61,15 +77,18 @@ fn columns<'py>(object: &Bound<'py, PyAny>, library: Library) -> PyResult<Vec<Bo
     let py = object.py();
     match library {
         Library::Pyarrow => {
-            // A table, a batch and a reader have a schema; a schema has types; an array and a field
-            // have a type.
-            let schema = object.getattr_opt(intern!(py, "schema"))?;
-            let schema = schema.unwrap_or_else(|| object.clone());
-            if let Some(types) = schema.getattr_opt(intern!(py, "types"))? {
-                return types.try_iter()?.collect();
+            // An array and a field have a type; a table, a batch and a reader have a schema; a
+            // schema has types. A missing attribute costs most.
+            if let Some(schema) = object.getattr_opt(intern!(py, "schema"))? {
+                return schema.getattr(intern!(py, "types"))?.try_iter()?.collect();
             }
-            let one = object.getattr_opt(intern!(py, "type"))?;
-            Ok(vec![one.unwrap_or_else(|| object.clone())])
+            if let Some(one) = object.getattr_opt(intern!(py, "type"))? {
+                return Ok(vec![one]);
+            }
+            match object.getattr_opt(intern!(py, "types"))? {
+                Some(types) => types.try_iter()?.collect(),
+                None => Ok(vec![object.clone()]),
+            }
         }
         Library::Polars => match object.getattr_opt(intern!(py, "dtypes"))? {
             Some(types) => types.try_iter()?.collect(),

@@ -309,7 +309,11 @@ impl ScanState {
             // Buffered rows are returned before waiting for blocks, and before an error, which the
             // next fill returns again.
             match filled {
-                Ok(FillOutcome::NeedsBlocks) if none => wait(py, process, pull.fetch())?,
+                Ok(FillOutcome::NeedsBlocks) if none => {
+                    wait(py, process, pull.fetch())?;
+                    // Nothing is fetched after many entries without a row, and nothing waits.
+                    py.check_signals()?;
+                }
                 Err(error) if none => return Err(error),
                 Err(_) => break FillOutcome::Full,
                 Ok(filled) => break filled,

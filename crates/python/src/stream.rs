@@ -6,7 +6,7 @@ use crate::held::Held;
 use crate::parts::{self, BatchSize, PART_BYTES, Parts, RowWait};
 use crate::process::Process;
 use crate::scan::Pull;
-use crate::wait::{PollOutcome, SIGNAL_INTERVAL, poll_for};
+use crate::wait::{PacedSignals, PollOutcome, SIGNAL_INTERVAL, poll_for};
 use arrow_array::{ArrayRef, BinaryArray, StructArray};
 use arrow_buffer::{Buffer, NullBuffer, OffsetBuffer, ScalarBuffer};
 use arrow_schema::{ArrowError, DataType, Field, FieldRef, Fields};
@@ -176,11 +176,15 @@ fn fill_here(
 ) -> Result<Option<Batch>, ArrowError> {
     let process = held.process();
     let scan = held.peek_mut().ok_or_else(forked)?;
-    let mut rows = size.empty_rows();
+    let (mut rows, mut signals) = (size.empty_rows(), PacedSignals::new());
     loop {
         match scan.fill(&mut rows, batch_rows, BATCH_BYTES).map_err(external)? {
             FillOutcome::Full | FillOutcome::End => break,
             FillOutcome::NeedsBlocks => wait_here(process, scan.fetch().as_mut(), maker)?,
+        }
+        // Nothing is fetched after many entries without a row, and nothing waits.
+        if signals.is_due() {
+            check_signals(maker)?;
         }
     }
     size.note(&rows);

@@ -45,6 +45,10 @@ pub(crate) struct FetchedParts {
     is_patient: bool,
 }
 
+/// The parts of the first walk: none.
+static NOTHING_FETCHED: FetchedParts =
+    FetchedParts { tables: BTreeMap::new(), blocks: BTreeMap::new(), is_patient: false };
+
 impl FetchedParts {
     fn table(&self, handle: &TableHandle) -> Option<Arc<OpenTable>> {
         if self.tables.is_empty() {
@@ -121,7 +125,7 @@ pub(crate) fn get(context: &ReadContext, pin: Pin, key: &[u8]) -> Result<Answer<
     check_key(key)?;
     let sampled = context.asked.gets.count().then(|| context.env.clock.monotonic());
     let hash = key_hash(key);
-    let lacking = match lookup(context, &pin, key, hash, &FetchedParts::default())? {
+    let lacking = match lookup(context, &pin, key, hash, &NOTHING_FETCHED)? {
         Lookup::Done(value) => {
             if let Some(began) = sampled {
                 context.note(&context.asked.cached_gets, began);
@@ -165,7 +169,7 @@ pub(crate) fn get_entry(
 ) -> Result<Answer<Option<KeyEntry>>> {
     check_key(key)?;
     context.asked.gets.add(1);
-    let lacking = match look_up_entry(context, &pin, key, &FetchedParts::default())? {
+    let lacking = match look_up_entry(context, &pin, key, &NOTHING_FETCHED)? {
         EntryLookup::Done(found) => return Ok(Answer::Ready(found.map(|found| found.entry))),
         EntryLookup::Lacking(lacking) => lacking,
     };
@@ -181,7 +185,7 @@ pub(crate) fn get_lasting(
 ) -> Result<Answer<Option<LastingEntry>>> {
     check_key(key)?;
     context.asked.gets.add(1);
-    Ok(match look_up_entry(context, &pin, key, &FetchedParts::default())? {
+    Ok(match look_up_entry(context, &pin, key, &NOTHING_FETCHED)? {
         EntryLookup::Done(found) => Answer::Ready(found),
         EntryLookup::Lacking(lacking) => {
             Answer::Pending(Box::pin(entry_rounds(context, pin, key, lacking)))

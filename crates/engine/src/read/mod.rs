@@ -17,6 +17,7 @@ mod read_range;
 mod rows;
 pub(crate) mod scan;
 mod scan_blocks;
+mod scan_range;
 mod scan_run;
 mod scan_source;
 mod scan_table;
@@ -31,7 +32,8 @@ pub(crate) use get::{get, get_entry, get_lasting};
 pub use keys::Keys;
 pub(crate) use read_range::ReadRange;
 pub use rows::{Column, Rows};
-pub use scan::{FillOutcome, Scan, ScanRange};
+pub use scan::{FillOutcome, Scan};
+pub use scan_range::ScanRange;
 pub use size::Size;
 pub(crate) use size::approximate_size;
 

@@ -1,6 +1,7 @@
 //! Cuts a long scan into parts of about one size, which may be read side by side.
 
-use super::scan::{Scan, ScanRange};
+use super::scan::Scan;
+use super::scan_range::ScanRange;
 use crate::cache::metadata::TableHandle;
 use futures::future::try_join_all;
 use siltstone_base::Result;

@@ -4,17 +4,19 @@
 use super::dead_spans::DeadSpans;
 use super::read_range::ReadRange;
 use super::scan_blocks::{ScanBlocks, following};
+use super::scan_range::ScanRange;
 use super::scan_run::ScanRun;
 use super::scan_source::{MemtablePart, ScanSource};
 use super::scan_table::{METADATA, ScanTable};
 use super::tree::{Levels, TableRun};
+use super::warm::let_others_run;
 use super::{Pin, Rows};
 use crate::cache::ancestors::{is_lost_parent, naming};
 use crate::cache::fetch::{self, ReadContext};
 use crate::cache::metadata::{OpenTable, TableHandle};
 use futures::future::{BoxFuture, try_join_all};
 use parking_lot::Mutex;
-use siltstone_base::entry::{key_after, prefix_end};
+use siltstone_base::entry::key_after;
 use siltstone_base::{BlockAddr, Error, ErrorKind, Result, Seq, SstId, Step};
 use siltstone_memtable::Memtable;
 use siltstone_merge::{Covered, DeadSpan, Direction, Merge, RunCursor, Visible};
@@ -25,49 +27,13 @@ use std::hint::black_box;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// The rows that a scan returns, and their order.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ScanRange {
-    /// The first key, inclusive; `None`: from the beginning.
-    pub start: Option<Vec<u8>>,
-    /// The end, exclusive; `None`: to the end.
-    pub end: Option<Vec<u8>>,
-    /// Whether the scan runs from the greatest key to the least.
-    pub reverse: bool,
-    /// Maximum number of rows.
-    pub limit: Option<u64>,
-}
-
-impl ScanRange {
-    /// Every key.
-    #[must_use]
-    pub fn all() -> Self {
-        ScanRange::default()
-    }
-
-    /// Every key that starts with `prefix`.
-    #[must_use]
-    pub fn prefix(prefix: &[u8]) -> Self {
-        ScanRange { start: Some(prefix.to_vec()), end: prefix_end(prefix), ..ScanRange::default() }
-    }
-
-    /// Whether the range contains no key.
-    pub(super) fn is_empty(&self) -> bool {
-        self.start.as_ref().zip(self.end.as_ref()).is_some_and(|(start, end)| start >= end)
-    }
-
-    /// The bound at which a scan begins.
-    fn edge(&self) -> Option<&[u8]> {
-        if self.reverse { self.end.as_deref() } else { self.start.as_deref() }
-    }
-}
-
 /// How filling a batch of rows ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FillOutcome {
     /// The batch has the requested size.
     Full,
-    /// Blocks are missing: await [`Scan::fetch`], then continue.
+    /// Blocks are missing, or thousands of entries without a row were passed and others may run:
+    /// await [`Scan::fetch`], then continue.
     NeedsBlocks,
     /// There are no more rows.
     End,
@@ -223,6 +189,7 @@ impl Scan {
                 DeadSpans::learn(&self.pin, found);
             }
             match step {
+                Step::Ready if visible.is_paused() => return Ok(FillOutcome::NeedsBlocks),
                 Step::Ready if *left > 0 => return Ok(FillOutcome::Full),
                 Step::Ready | Step::End => {}
                 Step::NeedBlock(addr) => {
@@ -248,7 +215,10 @@ impl Scan {
                     ScanState::Running(_, lacking) => match lacking.take() {
                         Some(addr) if addr.block == METADATA => self.open_later(addr.sst).await,
                         Some(addr) => self.blocks.fetch(addr).await,
-                        None => Ok(()),
+                        None => {
+                            let_others_run().await;
+                            Ok(())
+                        }
                     },
                     ScanState::Ended | ScanState::Failed(_) => Ok(()),
                 }
@@ -538,7 +508,7 @@ impl Scan {
         // Queued ingests are between memtables in time.
         let merge = if tree.queue.is_none() { merge.newest_first() } else { merge };
         let visible = Visible::new(merge, view, direction, start, end);
-        ScanState::Running(Box::new(visible.skipping(self.dead.clone())), None)
+        ScanState::Running(Box::new(visible.skipping(self.dead.clone()).pausing()), None)
     }
 }
 

@@ -13,7 +13,7 @@
 
 use crate::cache::fetch::{CacheFill, ReadContext};
 use crate::cache::metadata::{OpenTable, TableHandle};
-use crate::read::scan::ScanRange;
+use crate::read::scan_range::ScanRange;
 use parking_lot::Mutex;
 use siltstone_base::{BlockAddr, Error, Result, Seq, SstId};
 use siltstone_sst::{Block, Table};

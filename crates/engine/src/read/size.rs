@@ -3,7 +3,7 @@
 
 use super::Pin;
 use super::answer::Answer;
-use super::scan::ScanRange;
+use super::scan_range::ScanRange;
 use crate::cache::fetch::ReadContext;
 use crate::cache::metadata::{OpenTable, TableHandle};
 use futures::future::try_join_all;

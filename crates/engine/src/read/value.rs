@@ -84,8 +84,10 @@ impl Deref for Value {
 
     fn deref(&self) -> &[u8] {
         match &self.0 {
-            ValuePlace::Memtable(entry) => entry.entry().value,
-            // The range came from this very block, whose structure was checked when decoded.
+            // Both ranges came from these very bytes, whose structure was checked when decoded.
+            ValuePlace::Memtable(entry) => {
+                entry.buffer().get(entry.value_range()).unwrap_or_default()
+            }
             ValuePlace::Block(block, range) => block.bytes().get(range.clone()).unwrap_or_default(),
             ValuePlace::Owned(bytes) => bytes,
         }

@@ -186,6 +186,39 @@ fn an_empty_range_touches_nothing() {
     assert_eq!(visible.advance().unwrap(), Step::End);
 }
 
+/// A reader that pauses returns after some thousand entries without an item, and goes on there.
+#[test]
+fn long_runs_of_entries_without_an_item_are_read_in_turns() {
+    let name = |k: u64| format!("{k:06}");
+    let mut gone: Vec<Row> = (1..=20_000).map(|k| delete(&name(k), k)).collect();
+    gone.push(put(&name(20_001), 20_001, "v"));
+    gone.push(put(&name(0), 20_002, "u"));
+    let operands = (1..=10_000).map(|seq| operand("k", seq, "+")).collect();
+    for (history, least) in [(gone, 4), (operands, 2)] {
+        for direction in BOTH {
+            let merge = || Merge::new(vec![Rows::new(history.clone())], direction);
+            let mut visible = Visible::new(merge(), view(30_000, 0), direction, None, None);
+            let whole = scan(merge(), view(30_000, 0), direction);
+            visible = visible.pausing();
+            let (mut pairs, mut pauses) = (Vec::new(), 0);
+            let mut more = || {
+                let step = visible.each(|key, value| {
+                    pairs.push((key.to_vec(), value.to_vec()));
+                    Ok(true)
+                });
+                pauses += u32::from(visible.is_paused());
+                step
+            };
+            while more().unwrap() == Step::Ready {}
+            if direction == Direction::Backward {
+                pairs.reverse();
+            }
+            assert_eq!(pairs, whole);
+            assert!((least..=6).contains(&pauses), "{pauses} pauses");
+        }
+    }
+}
+
 /// Versions that the view hides cost a handful of moves, for any number of versions.
 #[test]
 fn hidden_versions_are_sought_past() {
