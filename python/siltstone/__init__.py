@@ -16,6 +16,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from siltstone import _log_forwarding  # noqa: F401 - so that no opening waits for its import
 from siltstone._checkpoints import Checkpoint
 from siltstone._clone_parents import Parent
 from siltstone._entry import Entry

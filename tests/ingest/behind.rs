@@ -232,11 +232,15 @@ fn a_restore_takes_back_what_came_behind() {
         db.ingest(&behind_of(&env, rows(0..3, b"first")).await?).await?;
         let made = db.checkpoint(&siltstone::CheckpointOptions::default()).await?;
         let then = all_of(db.scan(everything())?).await?;
-        db.ingest(&behind_of(&env, rows(0..9, b"second")).await?).await?;
+        let second = behind_of(&env, rows(0..9, b"second")).await?;
+        db.ingest(&second).await?;
         assert_eq!(all_of(db.scan(everything())?).await?.len(), 9);
         db.close().await?;
         admin::restore(&env, &made.id.into(), &options()).await?;
         let db = open(&env, options()).await?;
+        assert_eq!(all_of(db.scan(everything())?).await?, then);
+        // Its rows are gone, so a repetition is not answered as if they were there.
+        assert_eq!(db.ingest(&second).await.unwrap_err().kind(), ErrorKind::Conflict);
         assert_eq!(all_of(db.scan(everything())?).await?, then);
         db.ingest(&behind_of(&env, rows(2..5, b"third")).await?).await?;
         let found = all_of(db.scan(everything())?).await?;

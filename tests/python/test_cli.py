@@ -262,6 +262,47 @@ def test_two_columns_of_one_name_are_refused_by_ingest(run, url: str, tmp_path: 
         assert "2 columns have the name value; rename one" in errors
 
 
+def test_other_columns_of_a_file_may_hold_anything(run, tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    lines = ["key,note,value", *(f"{n:06},1,v" for n in range(150_000)), "last,hello,v"]
+    path.write_text("\n".join(lines))
+    code, output, errors = run("ingest", str(path), "--json")
+    assert (code, errors) == (0, "")
+    assert json.loads(output)["rows"] == 150_001
+    code, _, errors = run("ingest", str(path), "--value", "body")
+    assert code == 1
+    assert "the column body is missing; the columns are: key, note, value" in errors
+
+
+@pytest.mark.parametrize("kind", ["latin-1", "list"])
+def test_files_that_hold_no_text_are_told_in_a_line(run, tmp_path: Path, kind: str) -> None:
+    if kind == "list":
+        path, expected = tmp_path / "rows.parquet", "the column value holds list<"
+        parquet.write_table(pa.table({"key": ["k"], "value": [["v"]]}), path)
+    else:
+        path, expected = tmp_path / "rows.csv", "save the file as UTF-8"
+        path.write_text("key,value,größe\nk,v,1\n", encoding="latin-1")
+    code, output, errors = run("ingest", str(path))
+    assert (code, output) == (1, "")
+    assert expected in errors
+
+
+def test_an_ingest_that_fails_leaves_no_open_job(run, url: str, tmp_path: Path) -> None:
+    siltstone.open(url).close()
+    rows = pa.table({"key": [f"{n:06}" for n in range(200_000)] + ["0"], "value": ["v"] * 200_001})
+    path = tmp_path / "rows.arrow"
+    feather.write_feather(rows, path)
+    assert run("ingest", str(path), "--sorted")[0] == 1
+    assert {job.status.state for job in siltstone.ingest.jobs(url)} <= {"aborted"}
+
+
+def test_names_in_tables_are_not_markup(capsys, monkeypatch) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    _common._print_table("of [/x]", [("[red]", "[/y]"), ("group [/z]", None)])
+    shown = capsys.readouterr().out
+    assert all(text in shown for text in ("of [/x]", "[red]", "[/y]", "group [/z]"))
+
+
 def test_plain_lines_where_there_is_no_terminal(run) -> None:
     run("put", "a", "1")
     figures = dict(line.split("\t") for line in run("stats")[1].splitlines())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+import time
 from pathlib import Path
 
 import pyarrow as pa
@@ -264,6 +265,34 @@ def _merged_rows(url, batch, action, names, updated):
         )
         answers = list(_merge.merged(iter([batch, batch.slice(0, 0)]), merging, names))
     return [row for one in answers for row in one.to_pylist()], max(one.nbytes for one in answers)
+
+
+def test_a_row_that_expires_while_it_is_merged_is_absent(url: str, monkeypatch) -> None:
+    import pickle  # noqa: PLC0415
+
+    from siltstone.spark import _merge  # noqa: PLC0415
+
+    with siltstone.open(url) as db:
+        db.put(b"brief", b"old", ttl=0.5)
+        db.put(b"long", b"old", ttl=3600)
+    large_values_of = _merge.large_values_of
+
+    def read_and_wait(reader, keys):
+        found = large_values_of(reader, keys)
+        time.sleep(0.8)
+        return found
+
+    monkeypatch.setattr(_merge, "large_values_of", read_and_wait)
+    batch = pa.record_batch({"key": pa.array([b"brief", b"long"]), "value": pa.array([b"new"] * 2)})
+    names = {"op": "op", "expire_at": "expire_at"}
+    with siltstone.open_reader(url) as reader:
+        for inserts, expected in [(True, [b"brief", b"long"]), (False, [b"long"])]:
+            merging = _merge._Merging(pickle.dumps(reader), None, ["value"], False, inserts, True)
+            (rows,) = _merge.merged(iter([batch]), merging, names)
+            found = {row["key"]: row for row in rows.to_pylist()}
+            # The first turn inserts the row that has expired; it is not there in the second one.
+            assert list(found) == expected
+            assert found[b"long"]["expire_at"] is not None
 
 
 def test_a_function_of_a_column_says_what_is_too_large() -> None:

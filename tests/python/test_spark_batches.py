@@ -301,7 +301,26 @@ def test_a_batch_without_rows_changes_nothing(spark, empty, tmp_path, how, app) 
     forget_commit(tmp_path, 0)
     run(spark, tmp_path, some)
     assert content(empty) == {}
-    assert siltstone.admin.manifest(empty)["pending_ingests"] == 0
+    manifest = siltstone.admin.manifest(empty)
+    assert (manifest["pending_ingests"], manifest["remembered_ingests"]) == (0, 0)
+
+
+@pytest.mark.skipif(CONNECT, reason="a session by Connect has no job groups of this kind")
+def test_job_groups_of_the_batch_change_no_call(spark, empty, tmp_path) -> None:
+    def groups(batch, number: int) -> None:
+        context = batch.sparkSession.sparkContext
+        for group in ("items", "prices"):
+            context.setJobGroup(group, "a group of the user's own")
+            kv.upsert(empty, key="key")(rows_of(batch, f"{group}/"), number)
+
+    run(spark, tmp_path, groups)
+    assert len(content(empty)) == 20
+    with siltstone.open(empty) as db:
+        db.delete_range(b"\0")
+    # The second run of the query repeats the batch, and both calls are recorded.
+    forget_commit(tmp_path, 0)
+    run(spark, tmp_path, groups)
+    assert content(empty) == {}
 
 
 @pytest.mark.skipif(CONNECT, reason="a process of the batches counts")

@@ -54,6 +54,34 @@ def sent(writer):
     return pickle.loads(pickle.dumps(writer))
 
 
+def test_a_failed_abort_still_removes_what_the_write_created(url: str, monkeypatch) -> None:
+    def refused(_: ingest.Job) -> None:
+        raise siltstone.Unavailable("the store does not answer")
+
+    writer = made(url)
+    monkeypatch.setattr(ingest.Job, "abort", refused)
+    sent(writer).abort([])
+    with pytest.raises(siltstone.NotFound):
+        siltstone.admin.versions(url)
+
+
+def test_a_second_load_of_a_pending_version_names_no_job_of_its_own(closed: str) -> None:
+    def load() -> siltstone.LoadResult:
+        job = ingest.Job(closed, txn=("nightly", 7))
+        part = job.load(0, pa.table({"key": [b"k"], "value": [b"v"]}))
+        requests.append(job.commit([part]))
+        return _commit.submitted(job, requests[-1], False, 10, None, None, None)
+
+    requests: list[ingest.IngestRequest] = []
+    # The writer does not look for jobs by itself.
+    with siltstone.open(closed, options={"writes": {"ingest_poll_interval": None}}) as db:
+        first, second = load(), load()
+        assert (first.repeated, second.repeated) == (False, True)
+        assert ingest.status(closed, requests[1].job).state == "aborted"
+        db.ingest(requests[0]).wait()
+    assert content(closed) == {b"k": b"v"}
+
+
 def content(url: str) -> dict[bytes, bytes]:
     with siltstone.open_reader(url) as reader:
         return dict(reader.scan())

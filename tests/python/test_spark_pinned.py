@@ -282,3 +282,23 @@ def test_the_last_error_of_a_text_counts() -> None:
     assert type(found) is siltstone.Corruption
     assert str(found) == "sst/7 differs; restore"
     assert _errors.error_of(RuntimeError("siltstone.exceptions.Error_: x")) is None
+
+
+def test_a_pin_is_renewed_until_it_succeeds(filled: str, monkeypatch) -> None:
+    tries: list[float] = []
+
+    def unanswered(*_: object) -> None:
+        tries.append(time.monotonic())
+        raise siltstone.Unavailable("the store does not answer")
+
+    made = _pins.pin(filled, None, 60)
+    monkeypatch.setattr(_pins, "LIFETIME", 4.0)
+    monkeypatch.setattr(_pins, "pin", unanswered)
+    keeper = _pins._Keeper()
+    begun = time.monotonic()
+    keeper.keep(_pins._Kept(filled, made, None))
+    while len(tries) < 4 and time.monotonic() < begun + 10:
+        time.sleep(0.05)
+    keeper._wake.set()
+    assert keeper.release() == 1
+    assert tries[3] - begun < 4

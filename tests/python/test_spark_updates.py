@@ -533,3 +533,12 @@ def test_void_columns_of_a_database_of_bytes(spark, url) -> None:
     assert kv.count(url) == 0
     with pytest.raises(siltstone.Invalid, match="'value' has nulls"):
         kv.bulk_load(gone.drop("op"), url, key="key")
+
+
+def test_times_in_a_column_that_a_match_keeps_are_refused(spark, url: str) -> None:
+    fields = [("id", pa.int64()), ("n", pa.int64()), ("ends", pa.timestamp("us", "UTC"))]
+    table.create(url, pa.schema(fields), key=["id"]).close()
+    frame = spark.sql(f"SELECT 1L AS id, 2L AS n, {LATER} AS ends")
+    with pytest.raises(siltstone.Invalid, match="'ends', which a match keeps as it is stored"):
+        kv.merge(frame, url, key="id", when_matched=["n"], expire_at="ends")
+    assert kv.merge(frame, url, key="id", when_matched=["n", "ends"], expire_at="ends").rows == 1

@@ -125,7 +125,8 @@ def _print_table(title: str, rows: Iterable[tuple[str, Any]]) -> None:
     from rich.table import Table  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 
-    table = Table(title=title)
+    # Not as texts, in which rich would look for markup.
+    table = Table(title=Text(title))
     table.add_column("name")
     table.add_column("value", justify="right")
     for name, value in rows:
@@ -133,7 +134,7 @@ def _print_table(title: str, rows: Iterable[tuple[str, Any]]) -> None:
             table.add_section()
             table.add_row(Text(name, style="bold"), "")
         else:
-            table.add_row(name, Text(str(value)))
+            table.add_row(Text(name), Text(str(value)))
     Console().print(table)
 
 

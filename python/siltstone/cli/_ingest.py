@@ -63,11 +63,17 @@ def _batches(path: Path, form: str, columns: list[str]) -> Iterator[Any]:
     elif form == "csv":
         from pyarrow import csv  # noqa: PLC0415
 
-        # Every column is read as text, so a number stays as the file writes it.
+        if path.is_file():
+            # This reads the first block. A pipe is read only once.
+            with csv.open_csv(path) as source:
+                _check_names(path, source.schema.names, columns)
+        # The columns are read as text, so a number stays as the file writes it. The types of other
+        # columns would be those of the first block, which need not fit the others.
         kinds = dict.fromkeys(columns, pa.binary())
-        convert = csv.ConvertOptions(column_types=kinds, strings_can_be_null=False)
+        convert = csv.ConvertOptions(
+            column_types=kinds, include_columns=columns, strings_can_be_null=False
+        )
         with csv.open_csv(path, convert_options=convert) as source:
-            _check(path, source.schema, columns)
             yield from source
     else:
         with pa.memory_map(str(path)) as mapped:
@@ -88,18 +94,37 @@ def _check(path: Path, schema: Any, columns: list[str]) -> None:
 
     :raises Invalid: if a column is missing, is there twice, or has another type.
     """
+    _check_names(path, schema.names, columns)
     for name in columns:
-        if name not in schema.names:
-            known = ", ".join(schema.names)
-            text = f"{path}: the column {name} is missing; the columns are: {known}"
-            raise siltstone.Invalid(text)
-        if schema.names.count(name) > 1:
-            text = f"{path}: {schema.names.count(name)} columns have the name {name}; rename one"
-            raise siltstone.Invalid(text)
-        kind = str(schema.field(name).type)
-        if not any(word in kind for word in ("binary", "string")):
+        kind = schema.field(name).type
+        if not _holds_bytes(kind):
             text = f"{path}: the column {name} holds {kind}; keys and values are binary or text"
             raise siltstone.Invalid(text)
+
+
+def _check_names(path: Path, names: list[str], columns: list[str]) -> None:
+    """Checks that the columns exist once each.
+
+    :raises Invalid: if a column is missing or is there twice.
+    """
+    for name in columns:
+        if name not in names:
+            text = f"{path}: the column {name} is missing; the columns are: {', '.join(names)}"
+            raise siltstone.Invalid(text)
+        if names.count(name) > 1:
+            text = f"{path}: {names.count(name)} columns have the name {name}; rename one"
+            raise siltstone.Invalid(text)
+
+
+def _holds_bytes(kind: Any) -> bool:
+    """Whether a type of pyarrow is binary or text, or a dictionary of these."""
+    import pyarrow as pa  # noqa: PLC0415
+
+    if pa.types.is_dictionary(kind):
+        return _holds_bytes(kind.value_type)
+    tests = ("binary", "large_binary", "fixed_size_binary", "string", "large_string")
+    views = ("binary_view", "string_view")
+    return any(getattr(pa.types, f"is_{name}")(kind) for name in (*tests, *views))
 
 
 def _plain(column: Any) -> Any:
@@ -140,6 +165,9 @@ class _Rows:
                     yield pair
             except (pa.ArrowException, OSError) as error:
                 raise siltstone.Invalid(f"{path}: {error}") from error
+            except UnicodeDecodeError as error:
+                text = f"{path}: the names of the columns are not UTF-8: save the file as UTF-8"
+                raise siltstone.Invalid(text) from error
 
     @contextlib.contextmanager
     def naming_files(self) -> Iterator[None]:
@@ -192,6 +220,20 @@ def _job(session: Place, behind: bool) -> siltstone.ingest.Job:
     return siltstone.ingest.Job(
         session.url, lifetime=_DAY_SECONDS, behind=behind, store_options=options
     )
+
+
+@contextlib.contextmanager
+def _aborted_on_failure(job: siltstone.ingest.Job) -> Iterator[None]:
+    """Aborts the job if the block fails or is interrupted, so that a collector deletes the tables
+    that it has staged."""
+    try:
+        yield
+    except BaseException:
+        try:
+            job.abort()
+        except siltstone.Error as error:
+            click.echo(f"The tables of job {job.id} stay until {job.deadline}: {error}", err=True)
+        raise
 
 
 def _list(session: Place, as_json: bool) -> None:
@@ -323,12 +365,13 @@ def ingest(
         text = "pyarrow reads the files, and is not installed: pip install pyarrow"
         raise click.ClickException(text)
     options = session.store_options
-    job = _job(session, behind)
     for path in files:
         if form is None:
             _format_of(path)
+    job = _job(session, behind)
     rows = _Rows(files, form, key, value)
-    with rows.naming_files(), _progress("ingesting", "bytes") as on_progress:
+    staging = _aborted_on_failure(job)
+    with staging, rows.naming_files(), _progress("ingesting", "bytes") as on_progress:
         part = job.load(
             "files",
             rows,

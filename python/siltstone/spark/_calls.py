@@ -138,9 +138,29 @@ def run_of(df: DataFrame) -> str | None:
     context = getattr(session, "sparkContext", None)
     if context is not None:
         query = query_of(df)
-        return f"{query}/{context.getLocalProperty('spark.jobGroup.id')}" if query else None
+        return f"{query}/{_run_id(session, context, query)}" if query else None
     # By Connect a process runs the batches of one run, in a session of that run.
     return session.session_id if BATCH_PROCESS in os.environ else None
+
+
+def _run_id(session: Any, context: Any, query: str) -> str:
+    """The id of the run of a query, in one of its batches.
+
+    :raises Invalid: the caller has set a job group, and the query is not one of the first session.
+    """
+    # Spark sets the job group to the id of the run, but the function of a batch may set another.
+    group = context.getLocalProperty("spark.jobGroup.id") or ""
+    if QUERY.fullmatch(group):
+        return group
+    # The session of a batch is a copy, which knows no query.
+    first = session.builder.getOrCreate()
+    run = next((one.runId for one in first.streams.active if str(one.id) == query), None)
+    if run is None:
+        raise Invalid(
+            f"the job group is {group!r}, so the run of the stream is unknown: call setJobGroup "
+            "after the writes of the batch, or start the stream in the first session"
+        )
+    return str(run)
 
 
 @contextmanager

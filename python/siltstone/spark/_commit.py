@@ -384,7 +384,7 @@ def submitted(
         )
         late.args = (text,)
         raise
-    if job.txn is not None and _has_other_job(job, job.txn, store_options):
+    if job.txn is not None and _has_other_job(job, job.txn, seq, store_options):
         # The tables of this job are not needed. A collector deletes them once it is aborted.
         abort(job)
         return LoadResult(0, 0, 0, seq, request.job, repeated=True)
@@ -406,7 +406,16 @@ def _taken_by(
         raise
 
 
-def _has_other_job(job: ingest.Job, txn: Txn, store_options: StoreOptionsSource | None) -> bool:
-    """Whether another job brought this version."""
+def _has_other_job(
+    job: ingest.Job, txn: Txn, seq: int | None, store_options: StoreOptionsSource | None
+) -> bool:
+    """Whether another job brought this version, or is submitted and will bring it.
+
+    :param seq: None if the version waits for the writer.
+    """
+    if seq is None:
+        own = ingest.status(job.url, job.id, store_options=store_options)
+        if own.state == "open":
+            return True
     last = _last_of(job.url, txn[0], store_options)
     return last is not None and last["version"] == txn[1] and last["job"] != job.id

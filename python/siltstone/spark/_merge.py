@@ -117,7 +117,8 @@ def merge(
     :param txn, partitions, as_bytes, wait, timeout, db, take_over, store_options: as for
         `bulk_load`.
     :param options: of the readers in the workers, as for `scan`.
-    :raises Invalid: an unknown action or column; a key that occurs twice; as `bulk_load`.
+    :raises Invalid: an unknown action or column; a key that occurs twice; `expire_at` is a column
+        that a match keeps; as `bulk_load`.
     :raises NotFound: there is no database, and rows are not inserted.
     :raises Conflict, Timeout, Unsupported, Denied, Unavailable: as `bulk_load`.
     :raises Expired: in a task: the state that rows are matched with is gone.
@@ -136,6 +137,7 @@ def merge(
             updated = _updated(rows, when_matched)
             if not inserts and when_matched == "update":
                 _check_updates(rows, updated)
+            _check_times(rows, updated)
             return _MergePlan(rows, updated, when_matched == "delete", inserts)
 
         def again(text: str) -> _MergePlan:
@@ -288,6 +290,22 @@ def _check_updates(rows: PreparedFrame, updated: Sequence[str] | None) -> None:
         raise Invalid(f"the frame has the key alone, {', '.join(rows.kept)}: nothing to set")
 
 
+def _check_times(rows: PreparedFrame, updated: Sequence[str] | None) -> None:
+    """Checks that the frame's expiry times are not in a column that a match keeps as it is stored.
+
+    :raises Invalid: otherwise.
+    """
+    ends = rows.names.get("expire_at")
+    if rows.schema is None or updated is None or ends is None:
+        return
+    kept = {*arrow_fields(rows.schema).names} - {*schema_of(rows.schema).key, *updated}
+    if ends in kept:
+        raise Invalid(
+            f"expire_at is the column {ends!r}, which a match keeps as it is stored: name it in "
+            "when_matched, too, or pass the times in a column that the table does not have"
+        )
+
+
 def _free_name(rows: PreparedFrame, role: str) -> str:
     """A name for a further column that neither the table nor the frame uses."""
     name = role
@@ -327,7 +345,7 @@ def merged(
         ):
             rows = batch.slice(start, piece.num_rows)
             start += piece.num_rows
-            yield _merged(rows, _Current(piece.column("key"), found), merging, names)
+            yield _merged(rows, _current(piece.column("key"), found, merging), merging, names)
 
 
 @dataclass(frozen=True)
@@ -337,6 +355,8 @@ class _Current:
     keys: pa.Array
     values: pa.Array
     """The stored values; null for an absent key."""
+    expiries: pa.Array | None
+    """When the rows expire, null for never; None if their expiry is not kept."""
 
 
 def _keys(batch: pa.RecordBatch, merging: _Merging) -> tuple[pa.Array, pa.Array | None]:
@@ -365,8 +385,8 @@ def _merged(
     arrays[names["op"]] = pc.if_else(there, operation, "put")
     if "expire_at" in names:
         ends = "expire_at" if merging.table is None else names["expire_at"]
-        expiries = _expiries(current, merging)
-        arrays.setdefault(ends, batch.column(ends) if expiries is None else expiries)
+        ours = current.expiries
+        arrays.setdefault(ends, batch.column(ends) if ours is None else ours)
     rows = pa.RecordBatch.from_arrays(list(arrays.values()), names=list(arrays))
     if merging.updated is None and not merging.deletes:
         rows, there = rows.filter(pc.invert(there)), there.filter(pc.invert(there))
@@ -420,13 +440,20 @@ def _decoded(current: _Current, table: str | None, names: Sequence[str]) -> dict
     return {name: cast(rows.column(name), fields.field(name).type, name) for name in names}
 
 
-def _expiries(current: _Current, merging: _Merging) -> pa.Array | None:
-    """When the current rows expire, null for never; None if their expiry is not kept."""
+def _current(keys: pa.Array, values: pa.Array, merging: _Merging) -> _Current:
+    """The current values, and their expiry if it is kept.
+
+    A row may expire between the two reads. It is absent then: with the old value and no expiry it
+    would never expire.
+    """
     if not merging.keeps_expiry:
-        return None
-    reader, there = reader_of(merging.reader), current.values.is_valid().to_pylist()
-    entries = (
-        reader.get_entry(key) if row else None
-        for key, row in zip(current.keys.to_pylist(), there, strict=True)
-    )
-    return pa.array([None if entry is None else entry.expires for entry in entries], INSTANT)
+        return _Current(keys, values, None)
+    reader = reader_of(merging.reader)
+    entries = [
+        reader.get_entry(key) if value.is_valid else None
+        for key, value in zip(keys.to_pylist(), values, strict=True)
+    ]
+    there = pa.array([entry is not None for entry in entries], pa.bool_())
+    expiries = [None if entry is None else entry.expires for entry in entries]
+    values = pc.if_else(there, values, pa.scalar(None, values.type))
+    return _Current(keys, values, pa.array(expiries, INSTANT))

@@ -124,14 +124,15 @@ class _Keeper:
                 )
 
     def _refresh(self, wake: threading.Event) -> None:
-        while not wake.wait(LIFETIME / 2):
+        # A checkpoint is renewed in the second half of its life: at least three tries.
+        while not wake.wait(LIFETIME / 8):
             with self._lock:
                 kept = list(self._kept)
             for one in kept:
                 self._renew(one)
 
     def _renew(self, one: _Kept) -> None:
-        """Extends the life of a checkpoint. There is time for a second try before it expires."""
+        """Extends the life of a checkpoint, unless more than half of it is left."""
         try:
             pin(one.url, one.store_options, LIFETIME, one.checkpoint)
         except (siltstone.Expired, siltstone.NotFound) as error:

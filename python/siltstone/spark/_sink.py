@@ -29,6 +29,7 @@ from siltstone.spark._columns import case_sensitivity, match, schema_of
 from siltstone.spark._commit import (
     PATIENCE,
     LoadResult,
+    abort,
     closed,
     duplicates_of,
     has_rows,
@@ -404,7 +405,7 @@ class BatchWriter(DataSourceArrowWriter):
         """Aborts the job, unless the manifest shows that it was submitted. Removes the database if
         this write created it and nothing was written."""
         if self.job is not None:
-            self.job.abort()
+            abort(self.job)
         self.sink.undo_creation()
 
 
@@ -486,7 +487,7 @@ class StreamWriter(_StreamBase):
         created it and nothing was written."""
         job, _ = _batch_of(messages)
         if job is not None:
-            job.abort()
+            abort(job)
         sent = (one.creations for one in messages if isinstance(one, Message))
         for creation in {*self.sink.creations, *itertools.chain.from_iterable(sent)}:
             creation.undo()

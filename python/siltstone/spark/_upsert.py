@@ -18,7 +18,6 @@ from siltstone.spark._commit import (
     PATIENCE,
     Submission,
     abandoned,
-    abort,
     closed,
     duplicates_of,
     has_rows,
@@ -140,9 +139,8 @@ class _BatchWriter:
                 request = closed(job, found, submission.layout, submission.mode, records=False)
             # A database that this batch created is removed unless the job may be submitted.
             done = None if request is None else submission.submit(job, request)
-        if request is None or done is None:
-            abort(job)
-        elif done.repeated and named is not None:
+        # A job without rows has staged nothing, so there is nothing to abort.
+        if request is not None and done is not None and done.repeated and named is not None:
             self._log_skipped(named, batch_id, call, df, request.rows)
 
     def _log_skipped(

@@ -82,10 +82,11 @@ fn part(
         }
     }
     let cover = match below {
-        Some(below) if rules.has(Rule::CoverWhatIsGivenUp) => {
-            Some(number(table, below, above, rules)?)
-        }
-        _ => None,
+        _ if !rules.has(Rule::CoverWhatIsGivenUp) => None,
+        Some(below) => Some(number(table, below, above, rules)?),
+        // A job behind all data may bring older rows later.
+        None if state.behind.is_some() => Some(effective_seqs(table).1.min(above.minus(1))),
+        None => None,
     };
     Ok(GivenUpPart { table: table.clone(), layer, cover, entries_below })
 }

@@ -11,8 +11,8 @@ use crate::ingest::{
 };
 use crate::rules::{Rule, Rules};
 use crate::state::{
-    IngestApp, IngestOutcome, MOST_APPS, MOST_PENDING, MOST_REMEMBERED, Manifest, PendingIngest,
-    RememberedIngest,
+    HISTORY_BEGINS, IngestApp, IngestOutcome, MOST_APPS, MOST_PENDING, MOST_REMEMBERED, Manifest,
+    PendingIngest, RememberedIngest,
 };
 use bytes::Bytes;
 use siltstone_base::{DatabaseId, Epoch, JobId, Seq, SstDescriptor, TimelineId, UnixMillis};
@@ -449,6 +449,28 @@ fn forget_app(next: &mut Manifest, app: &str, rules: Rules) -> Result<(), Refusa
 /// Removes these jobs from the remembered ones: they become part of a restored state again.
 pub(super) fn forget_ended(next: &mut Manifest, jobs: &[InstallIngest]) {
     next.remembered_ingests.retain(|one| jobs.iter().all(|job| job.job != one.job));
+}
+
+/// Gives the jobs that came behind all data the outcomes of `version`, whose tables a restore takes.
+///
+/// Their numbers are below those of all histories, so no cut undoes them. *The run that breaks
+/// without this:* job 1 comes behind after a checkpoint; the checkpoint is restored; its driver
+/// repeats job 1, and is answered "adopted", but the rows are missing.
+pub(super) fn take_back_behind(next: &mut Manifest, version: &Manifest, rules: Rules) {
+    if next.behind.is_none() {
+        return;
+    }
+    let number = |one: &RememberedIngest| match one.outcome {
+        IngestOutcome::Adopted(seq) if seq < HISTORY_BEGINS => Some(seq),
+        _ => None,
+    };
+    next.remembered_ingests.retain(|one| number(one).is_none());
+    for one in &version.remembered_ingests {
+        let is_forgotten = deadline(one.job) < next.ingest_horizon;
+        if let Some(seq) = number(one).filter(|_| !is_forgotten) {
+            remember(next, one.job, IngestOutcome::Adopted(seq), None, rules);
+        }
+    }
 }
 
 /// Ends a request whose job is installed.

@@ -4,7 +4,7 @@
 //! process takes undone data for new data, and no sequence number is reused.
 
 use super::history::{NewHistory, has_begun};
-use super::ingest::forget_ended;
+use super::ingest::{forget_ended, take_back_behind};
 use super::writer::check_epoch;
 use super::{Conflict, LogTables, Refusal};
 use crate::rules::{Rule, Rules};
@@ -58,6 +58,7 @@ impl Restore {
         next.pending_ingests.clone_from(&version.pending_ingests);
         next.left.clone_from(&version.left);
         forget_ended(next, &self.log.ingests);
+        take_back_behind(next, &version, rules);
         let reached = next.flushed_seq.max(self.reached).max(self.cut);
         // The state continues the history of the checkpoint, not the one before the restore (S1).
         let from = match rules.has(Rule::RestoreTakesHistory) {

@@ -33,6 +33,9 @@ fn a_cover_lies_between_newer_and_older_tables() {
     // No older table is below the last run.
     assert_eq!((parts(&m, 9)[0].cover, parts(&m, 9)[0].entries_below), (None, 0));
     assert_eq!(parts(&m, 99), []);
+    // A job behind all data may bring older rows later.
+    let behind = Manifest { behind: Some(0), ..manifest() };
+    assert_eq!(parts(&behind, 9)[0].cover, Some(effective_seqs(&m.runs[1].tables[0]).1));
     // A newer row of a key that the table does not contain.
     let mut m = manifest();
     m.l0[1].tables[0] = table(SstId(13), b"b", b"c", 25, 25);
