@@ -233,6 +233,7 @@ impl Repairing {
                     return Actor::Gone;
                 }
                 let void = VoidManifests {
+                    jobs: Vec::new(),
                     last,
                     // The living writer's fence is in its place, and is not read here: voiding must
                     // work whether or not the fence shows.

@@ -388,6 +388,48 @@ fn a_log_is_cut_behind_an_ingest() {
     assert_eq!(world.rows(At::Here), pairs(&expected));
 }
 
+/// The newest manifest is damaged as well, so the request of the job is gone.
+#[test]
+fn a_log_is_cut_behind_an_ingest_whose_request_is_lost() {
+    let world = World::new(10, Since::Killed);
+    damage(&world, |object| object.last_seq);
+    damage_newest_manifest(&world);
+    world.run(move |env, _| async move {
+        assert!(repair(&env, RepairOptions::default(), &options()).await?.done);
+        Ok(())
+    });
+    let mut expected = model();
+    expected.insert(39, b"large".to_vec());
+    assert_eq!(world.rows(At::Here), pairs(&expected));
+}
+
+/// After a repair the job of the log is still submitted, and cannot be withdrawn before a writer
+/// opens.
+#[test]
+fn a_job_of_the_log_cannot_be_withdrawn_after_a_repair() {
+    let world = World::of_app(11, Since::Killed, Some(("nightly".to_owned(), 7)));
+    damage_newest_manifest(&world);
+    let job = world.request.job.id;
+    world.run(move |env, _| async move {
+        assert!(repair(&env, RepairOptions::default(), &options()).await?.done);
+        assert_eq!(siltstone::withdraw(&env, job, LIMIT).await?, JobStatus::Pending);
+        open(&env, options()).await?.close().await
+    });
+    assert_eq!(world.rows(At::Here), pairs(&model()));
+}
+
+/// Flips a bit of the newest manifest.
+fn damage_newest_manifest(world: &World) {
+    let is_manifest = |name: &ObjectName| matches!(name, ObjectName::Manifest(_));
+    let all = world.place.bucket.objects().into_iter();
+    let newest = all.filter(|(name, _)| is_manifest(name)).max_by_key(|(name, _)| *name);
+    let (name, bytes) = newest.expect("a manifest");
+    let mut harmed = bytes.to_vec();
+    let middle = harmed.len() / 2;
+    harmed[middle] ^= 4;
+    world.place.bucket.insert(name, harmed.into());
+}
+
 /// Damages the object of the log with the largest `of`, and returns that.
 fn damage(world: &World, of: fn(&wal::WalObject) -> siltstone::Seq) -> u64 {
     let objects = world.place.bucket.objects().into_iter().filter_map(|(name, bytes)| match name {

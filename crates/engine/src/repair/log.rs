@@ -6,9 +6,10 @@ use super::report::Damage;
 use crate::manifests::objects::{Objects, seen};
 use crate::wal::readahead::WalReadahead;
 use crate::wal::replay::{ingest_of, insert_rows, layers_of};
-use siltstone_base::{Epoch, ErrorKind, ObjectName, Result, Seq, WalId};
-use siltstone_manifest::Manifest;
+use bytes::Bytes;
+use siltstone_base::{Epoch, ErrorKind, JobId, ObjectName, Result, Seq, WalId};
 use siltstone_manifest::protocol::{Hole, WalListing};
+use siltstone_manifest::{Manifest, PendingIngest};
 use siltstone_memtable::Memtable;
 use siltstone_sst::wal::{WalBody, WalIngest, WalIngestContent, WalObject};
 
@@ -20,6 +21,8 @@ pub(super) struct Log {
     pub(super) seq: Seq,
     /// The largest epoch that was found.
     pub(super) epoch: Epoch,
+    /// The jobs of these objects, if newer manifests are lost, and their requests with them.
+    pub(super) jobs: Vec<PendingIngest>,
     /// The end of the readable part.
     pub(super) end: WalId,
     /// The cut, if the log must be cut off.
@@ -73,6 +76,7 @@ pub(super) async fn inspect(objects: &Objects, chain: &ManifestChain) -> Result<
             objects: 0,
             seq: chain.base.flushed_seq,
             epoch: Epoch::NONE,
+            jobs: Vec::new(),
             end: chain.base.replay_from,
             cut: None,
         },
@@ -135,6 +139,11 @@ impl LogWalk<'_> {
                 if let Some(damage) = self.damage_of(name, ingest.as_ref()).await? {
                     return Ok(Step::Cut(damage));
                 }
+                if let Some(WalIngestContent::Job { job, digest }) =
+                    ingest.as_ref().map(|ingest| &ingest.content).filter(|_| self.is_void)
+                {
+                    self.note_job(*job, digest).await?;
+                }
                 self.log.seq = ingest.map_or(last, |ingest| ingest.last_seq());
                 self.log.objects += 1;
                 Ok(Step::On(at.next()))
@@ -144,6 +153,20 @@ impl LogWalk<'_> {
             }
             Err(error) => Err(error),
         }
+    }
+
+    /// Notes a job whose objects were found readable.
+    async fn note_job(&mut self, job: JobId, digest: &Bytes) -> Result<()> {
+        if let Some(closed) = self.objects.closed_job(job).await? {
+            self.log.jobs.push(PendingIngest {
+                job,
+                requested_at: self.objects.env.clock.now(),
+                digest: digest.clone(),
+                app: closed.app.map(|app| (app.name, app.version)),
+                timeline: closed.timeline,
+            });
+        }
+        Ok(())
     }
 
     /// The damage of an ingest in the object `at`.

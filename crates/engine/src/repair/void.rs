@@ -49,6 +49,7 @@ pub(super) async fn go_on(
         wal_boundary: there.wal_boundary,
         gone: gone.clone(),
         readable: there.manifests,
+        jobs: log.jobs.clone(),
         timeline: TimelineId(env.random_u128()),
         began_at: env.clock.now(),
     };

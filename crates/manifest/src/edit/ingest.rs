@@ -451,7 +451,7 @@ pub(super) fn forget_ended(next: &mut Manifest, jobs: &[InstallIngest]) {
     next.remembered_ingests.retain(|one| jobs.iter().all(|job| job.job != one.job));
 }
 
-/// Gives the jobs that came behind all data the outcomes of `version`, whose tables a restore takes.
+/// Gives jobs that came behind all data the outcomes of `version`, whose tables a restore takes.
 ///
 /// Their numbers are below those of all histories, so no cut undoes them. *The run that breaks
 /// without this:* job 1 comes behind after a checkpoint; the checkpoint is restored; its driver

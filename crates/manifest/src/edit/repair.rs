@@ -7,9 +7,11 @@
 use super::history::{NewHistory, has_begun};
 use super::writer::{check_epoch, keep_fences};
 use super::{LogTables, Refusal, check};
+use crate::features::{INGEST, INGEST_APPS};
 use crate::rules::{Rule, Rules};
 use crate::state::{
-    CheckpointOwner, KeptFence, Manifest, RELEASED, Timeline, WRITER_RECORDS, WriterRecord,
+    CheckpointOwner, KeptFence, Manifest, PendingIngest, RELEASED, Timeline, WRITER_RECORDS,
+    WriterRecord,
 };
 use siltstone_base::limits::MAX_PARALLEL_WRITES;
 use siltstone_base::{
@@ -20,6 +22,9 @@ use std::collections::BTreeSet;
 /// Maximum number of L0 layers, and of ancestors, that one manifest may have added: the repair
 /// skips the orders and numbers that unreadable manifests may have used.
 const MOST_BROUGHT: u32 = 1 << 16;
+
+/// The first version with the features that this module names.
+const SINCE: &str = "0.1.0";
 
 /// Cuts the log: rows before the cut are in tables now, rows after it are lost (rule Y2).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -86,6 +91,8 @@ pub struct VoidManifests {
     pub gone: Vec<CheckpointId>,
     /// Older manifests that exist.
     pub readable: BTreeSet<ManifestId>,
+    /// The jobs in the kept part of the log, whose rows are acknowledged. Other requests end.
+    pub jobs: Vec<PendingIngest>,
     /// The identity of the history that begins here, new.
     pub timeline: TimelineId,
     /// When it begins.
@@ -100,6 +107,22 @@ impl VoidManifests {
         last.next().get().saturating_sub(base.next_id().get()).max(1)
     }
 
+    /// Requests the jobs of the log in the new history, whether their requests are lost or not.
+    /// *The runs that break without this:* a job is in the log, and its request was in a lost
+    /// manifest; a cut of this log installs the job, which is not pending; or its driver aborts the
+    /// job, which looks as if it was never submitted, and no writer can open the database.
+    fn request_jobs(&self, next: &mut Manifest) {
+        for job in &self.jobs {
+            next.features.name(INGEST, SINCE);
+            if job.app.is_some() {
+                next.features.name_for_committers(INGEST_APPS, SINCE);
+            }
+            next.remembered_ingests.retain(|one| one.job != job.job);
+            next.pending_ingests
+                .push(PendingIngest { timeline: Some(self.timeline), ..job.clone() });
+        }
+    }
+
     /// The state that continues from `base`, to be created under the first free number. It claims
     /// an epoch for a writer that never begins, so the next opener walks and fences as usual.
     ///
@@ -112,6 +135,7 @@ impl VoidManifests {
         let voided = VoidManifests::behind(base, self.last);
         let passed = if rules.has(Rule::VoidPassesEpochs) { voided + 1 } else { 1 };
         claim(&mut next, base.writer_epoch.plus(passed).max(self.epoch.next()), self.claim);
+        self.request_jobs(&mut next);
         next.compactor_epoch = next.compactor_epoch.plus(passed);
         next.compactor_claim = RELEASED;
         let brought = u64::from(MOST_BROUGHT).saturating_mul(voided);

@@ -24,6 +24,7 @@ fn prefix() -> KeepPrefix {
 
 fn void() -> VoidManifests {
     VoidManifests {
+        jobs: Vec::new(),
         last: ManifestId(7),
         epoch: Epoch(3),
         claim: AttemptId(103),
