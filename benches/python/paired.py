@@ -16,7 +16,6 @@ come from several processes, each with the rounds of a process of the comparison
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import os
 import subprocess
@@ -50,7 +49,9 @@ class Build:
             raise RuntimeError("the process has no pipes")
         to.write(request + "\n")
         to.flush()
-        return float(json.loads(back.readline()))
+        if not (answer := back.readline()):
+            raise RuntimeError("the process of a build has ended; its error is above")
+        return float(answer)
 
 
 @contextmanager

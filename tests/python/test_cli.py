@@ -274,28 +274,6 @@ def test_other_columns_of_a_file_may_hold_anything(run, tmp_path: Path) -> None:
     assert "the column body is missing; the columns are: key, note, value" in errors
 
 
-@pytest.mark.parametrize("kind", ["latin-1", "list"])
-def test_files_that_hold_no_text_are_told_in_a_line(run, tmp_path: Path, kind: str) -> None:
-    if kind == "list":
-        path, expected = tmp_path / "rows.parquet", "the column value holds list<"
-        parquet.write_table(pa.table({"key": ["k"], "value": [["v"]]}), path)
-    else:
-        path, expected = tmp_path / "rows.csv", "save the file as UTF-8"
-        path.write_text("key,value,größe\nk,v,1\n", encoding="latin-1")
-    code, output, errors = run("ingest", str(path))
-    assert (code, output) == (1, "")
-    assert expected in errors
-
-
-def test_an_ingest_that_fails_leaves_no_open_job(run, url: str, tmp_path: Path) -> None:
-    siltstone.open(url).close()
-    rows = pa.table({"key": [f"{n:06}" for n in range(200_000)] + ["0"], "value": ["v"] * 200_001})
-    path = tmp_path / "rows.arrow"
-    feather.write_feather(rows, path)
-    assert run("ingest", str(path), "--sorted")[0] == 1
-    assert {job.status.state for job in siltstone.ingest.jobs(url)} <= {"aborted"}
-
-
 def test_names_in_tables_are_not_markup(capsys, monkeypatch) -> None:
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     _common._print_table("of [/x]", [("[red]", "[/y]"), ("group [/z]", None)])

@@ -63,10 +63,7 @@ def _batches(path: Path, form: str, columns: list[str]) -> Iterator[Any]:
     elif form == "csv":
         from pyarrow import csv  # noqa: PLC0415
 
-        if path.is_file():
-            # This reads the first block. A pipe is read only once.
-            with csv.open_csv(path) as source:
-                _check_names(path, source.schema.names, columns)
+        _check_names(path, _header(path), columns)
         # The columns are read as text, so a number stays as the file writes it. The types of other
         # columns would be those of the first block, which need not fit the others.
         kinds = dict.fromkeys(columns, pa.binary())
@@ -87,6 +84,29 @@ def _batches(path: Path, form: str, columns: list[str]) -> Iterator[Any]:
             else:
                 _check(path, source.schema, columns)
                 yield from (source.get_batch(n) for n in range(source.num_record_batches))
+
+
+def _header(path: Path) -> list[str]:
+    """Returns the names of the columns of a CSV file. It reads the first block.
+
+    :raises Invalid, UnicodeDecodeError: if the names are not UTF-8.
+    """
+    from pyarrow import csv  # noqa: PLC0415
+
+    # The rows are checked later. Those of a file in UTF-16 would hide the error of its names.
+    parse = csv.ParseOptions(invalid_row_handler=lambda _: "skip")
+    with csv.open_csv(path, parse_options=parse) as source:
+        names: list[str] = source.schema.names
+    if any("\0" in name for name in names):
+        # UTF-16 without a mark of its byte order.
+        raise _not_utf8(path)
+    return names
+
+
+def _not_utf8(path: Path) -> siltstone.Invalid:
+    """The error for a file whose columns have names in another encoding."""
+    text = f"{path}: the names of the columns are not UTF-8: save the file as UTF-8"
+    return siltstone.Invalid(text)
 
 
 def _check(path: Path, schema: Any, columns: list[str]) -> None:
@@ -123,7 +143,8 @@ def _holds_bytes(kind: Any) -> bool:
     if pa.types.is_dictionary(kind):
         return _holds_bytes(kind.value_type)
     tests = ("binary", "large_binary", "fixed_size_binary", "string", "large_string")
-    views = ("binary_view", "string_view")
+    # pyarrow 15 has no tests for views.
+    views = [name for name in ("binary_view", "string_view") if hasattr(pa.types, f"is_{name}")]
     return any(getattr(pa.types, f"is_{name}")(kind) for name in (*tests, *views))
 
 
@@ -166,8 +187,7 @@ class _Rows:
             except (pa.ArrowException, OSError) as error:
                 raise siltstone.Invalid(f"{path}: {error}") from error
             except UnicodeDecodeError as error:
-                text = f"{path}: the names of the columns are not UTF-8: save the file as UTF-8"
-                raise siltstone.Invalid(text) from error
+                raise _not_utf8(path) from error
 
     @contextlib.contextmanager
     def naming_files(self) -> Iterator[None]:
@@ -370,20 +390,20 @@ def ingest(
             _format_of(path)
     job = _job(session, behind)
     rows = _Rows(files, form, key, value)
-    staging = _aborted_on_failure(job)
-    with staging, rows.naming_files(), _progress("ingesting", "bytes") as on_progress:
-        part = job.load(
-            "files",
-            rows,
-            sorted=in_order,
-            duplicates="last" if duplicates == "last" else "error",
-            memory_bytes=memory_bytes,
-            scratch=scratch,
-            on_progress=on_progress,
-        )
+    with _aborted_on_failure(job):
+        with rows.naming_files(), _progress("ingesting", "bytes") as on_progress:
+            part = job.load(
+                "files",
+                rows,
+                sorted=in_order,
+                duplicates="last" if duplicates == "last" else "error",
+                memory_bytes=memory_bytes,
+                scratch=scratch,
+                on_progress=on_progress,
+            )
+        request = job.commit([part]) if part.tables else None
     told: dict[str, Any] = {"rows": part.rows, "bytes": part.bytes, "ssts": part.tables}
-    if part.tables:
-        request = job.commit([part])
+    if request is not None:
         stands = siltstone.ingest.submit(
             request, take_over=take_over or None, timeout=timeout, store_options=options
         )

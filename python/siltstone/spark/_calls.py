@@ -148,19 +148,19 @@ def _run_id(session: Any, context: Any, query: str) -> str:
 
     :raises Invalid: the caller has set a job group, and the query is not one of the first session.
     """
-    # Spark sets the job group to the id of the run, but the function of a batch may set another.
-    group = context.getLocalProperty("spark.jobGroup.id") or ""
-    if QUERY.fullmatch(group):
-        return group
     # The session of a batch is a copy, which knows no query.
     first = session.builder.getOrCreate()
     run = next((one.runId for one in first.streams.active if str(one.id) == query), None)
-    if run is None:
+    if run is not None:
+        return str(run)
+    # Spark sets the job group to the id of the run, but the function of a batch may set another.
+    group = context.getLocalProperty("spark.jobGroup.id") or ""
+    if QUERY.fullmatch(group) is None:
         raise Invalid(
             f"the job group is {group!r}, so the run of the stream is unknown: call setJobGroup "
             "after the writes of the batch, or start the stream in the first session"
         )
-    return str(run)
+    return group
 
 
 @contextmanager
