@@ -424,6 +424,10 @@ fn damage_newest_manifest(world: &World) {
     let all = world.place.bucket.objects().into_iter();
     let newest = all.filter(|(name, _)| is_manifest(name)).max_by_key(|(name, _)| *name);
     let (name, bytes) = newest.expect("a manifest");
+    flip_a_bit(world, name, &bytes);
+}
+
+fn flip_a_bit(world: &World, name: ObjectName, bytes: &[u8]) {
     let mut harmed = bytes.to_vec();
     let middle = harmed.len() / 2;
     harmed[middle] ^= 4;
@@ -437,10 +441,7 @@ fn damage(world: &World, of: fn(&wal::WalObject) -> siltstone::Seq) -> u64 {
         _ => None,
     });
     let (seq, name, bytes) = objects.max_by_key(|(seq, _, _)| *seq).expect("a log");
-    let mut harmed = bytes.to_vec();
-    let middle = harmed.len() / 2;
-    harmed[middle] ^= 4;
-    world.place.bucket.insert(name, harmed.into());
+    flip_a_bit(world, name, &bytes);
     seq.get()
 }
 

@@ -13,7 +13,7 @@ import siltstone
 from siltstone import ingest
 from siltstone.cli import main
 
-LOAD, COMMIT = ingest.Job.load, ingest.Job.commit
+LOAD = ingest.Job.load
 
 
 @pytest.fixture

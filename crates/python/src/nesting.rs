@@ -77,8 +77,8 @@ fn columns<'py>(object: &Bound<'py, PyAny>, library: Library) -> PyResult<Vec<Bo
     let py = object.py();
     match library {
         Library::Pyarrow => {
-            // An array and a field have a type; a table, a batch and a reader have a schema; a
-            // schema has types. A missing attribute costs most.
+            // A table, a batch and a reader have a schema; an array and a field have a type; a
+            // schema has types.
             if let Some(schema) = object.getattr_opt(intern!(py, "schema"))? {
                 return schema.getattr(intern!(py, "types"))?.try_iter()?.collect();
             }
