@@ -19,6 +19,7 @@ mod large;
 mod loading;
 mod model;
 mod outrun;
+mod overlapping;
 mod overtaken;
 mod passed;
 mod reading;

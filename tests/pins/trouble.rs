@@ -3,7 +3,7 @@
 use crate::{POLL, ROWS, World, expected, load, options, some, tell, work};
 use bytes::Bytes;
 use futures::FutureExt;
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, pending};
 use parking_lot::Mutex;
 use siltstone::store::passed_on;
 use siltstone::store::{Listed, PutAnswer, Store};
@@ -22,6 +22,8 @@ pub(crate) enum Way {
     ReadOnly,
     /// The next create lands; its answer is lost, and the store is down from then on.
     LastWords,
+    /// Requests of the log never get an answer.
+    SilentLog,
     Down,
 }
 
@@ -36,8 +38,12 @@ impl Door {
     fn check(&self) -> Result<()> {
         match *self.way.lock() {
             Way::Down => Err(Error::unavailable("the store is down")),
-            Way::Open | Way::ReadOnly | Way::LastWords => Ok(()),
+            Way::Open | Way::ReadOnly | Way::LastWords | Way::SilentLog => Ok(()),
         }
+    }
+
+    fn is_silent(&self, is_of_the_log: bool) -> bool {
+        is_of_the_log && *self.way.lock() == Way::SilentLog
     }
 
     pub(crate) fn set(&self, way: Way) {
@@ -54,6 +60,7 @@ impl Store for Door {
         range: Option<Range<u64>>,
     ) -> BoxFuture<'_, Result<Option<Bytes>>> {
         match self.check() {
+            Ok(()) if self.is_silent(matches!(name, ObjectName::Wal(_))) => pending().boxed(),
             Ok(()) => self.store.get(name, range),
             Err(down) => async { Err(down) }.boxed(),
         }
@@ -72,7 +79,9 @@ impl Store for Door {
                     self.set(Way::Down);
                     PutAnswer::Ambiguous(Error::unavailable("the answer is lost"))
                 }
-                Way::Open | Way::Down => self.store.put_if_absent(name, bytes).await,
+                Way::Open | Way::SilentLog | Way::Down => {
+                    self.store.put_if_absent(name, bytes).await
+                }
             }
         }
         .boxed()
@@ -84,6 +93,7 @@ impl Store for Door {
         after: Option<ObjectName>,
     ) -> BoxFuture<'_, Result<Vec<Listed>>> {
         match self.check() {
+            Ok(()) if self.is_silent(prefix.starts_with("wal")) => pending().boxed(),
             Ok(()) => self.store.list(prefix, after),
             Err(down) => async { Err(down) }.boxed(),
         }
@@ -120,6 +130,34 @@ fn a_reader_that_may_not_write_reads_without_a_lease() {
             reader.refresh().await.unwrap();
         }
         assert_eq!(leased(&world).await, 0);
+    });
+}
+
+/// Looks that end at the deadline, one after the other, leave time to renew the lease.
+#[test]
+fn a_lease_is_renewed_while_requests_hang() {
+    tell(async |world| {
+        let db = world.open().await;
+        load(&db, 0).await;
+        let (env, door) = behind_a_door(&world);
+        let reader = open(&env, Options { deadline: Duration::from_secs(16), ..options() }).await;
+        let reader = reader.unwrap();
+        let mut scan = reader.scan(ScanRange::all()).unwrap();
+        door.set(Way::SilentLog);
+        for round in 1..6 {
+            load(&db, round).await;
+            world.rewrite().await;
+            world.pause(Duration::from_secs(15)).await;
+        }
+        let error = reader.refresh().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Timeout);
+        assert!(leased(&world).await > 0);
+        assert_eq!(some(&mut scan, usize::MAX).await.unwrap(), expected(0));
+        door.set(Way::Open);
+        reader.refresh().await.unwrap();
+        let mut now = reader.scan(ScanRange::prefix(b"key")).unwrap();
+        assert_eq!(some(&mut now, usize::MAX).await.unwrap(), expected(5));
+        reader.close().await.unwrap();
     });
 }
 

@@ -2,7 +2,7 @@
 //! to read. This module reads them and builds the view that reads use. It must never show a row
 //! that a restore has undone.
 
-use super::lease::ReaderLease;
+use super::lease::{ReaderLease, warn_of_no_lease};
 use super::requests::FollowerRequests;
 use super::rows::LogRows;
 use crate::cache::fetch::ReadContext;
@@ -187,12 +187,18 @@ impl Follower {
     ) -> Result<()> {
         self.check_undone()?;
         let now = context.env.clock.monotonic();
-        let looked = self.look(context, options, look, now).await;
-        if looked.is_err() && self.undone_by.is_none() && self.lease_is_due() {
+        // A request that hangs must not take the time in which the lease is renewed.
+        let in_half = async { Ok(self.look(context, options, look, now).await) };
+        let looked = context.env.deadline(options.deadline / 2, "refresh", in_half).await.ok();
+        let failed = looked.as_ref().is_none_or(Result::is_err);
+        if failed && self.undone_by.is_none() && self.lease_is_due() {
             // Even if the store answers seldom, the reader renews its lease in time.
             self.keep(false).await?;
         }
-        looked?;
+        match looked {
+            Some(looked) => looked?,
+            None => self.look(context, options, look, now).await?,
+        }
         self.last_poll = now;
         let wanted = look == PollMode::Thoroughly;
         let settled = self.apply_newer_tables(context, options, budget, wanted).await;
@@ -363,17 +369,7 @@ impl Follower {
     /// A reader without the right to write, or of a full store, continues without a lease.
     fn read_without_lease(&mut self, error: &Error) {
         self.lease = None;
-        let remedy = match error.kind() {
-            ErrorKind::Denied => "allow it to create objects under manifest/",
-            _ => "free space in the store and open the reader again",
-        };
-        log::warn!(
-            target: "siltstone.reader",
-            "event=reader_without_lease: this reader cannot write a lease, and reads without one; \
-             a scan ends with Expired once a collector deletes what it reads; {remedy}, read at a \
-             checkpoint, or open it with the option reader_lease=False, as in \
-             options={{\"reader_lease\": False}}: {error}"
-        );
+        warn_of_no_lease(error);
     }
 
     /// Handles the newest state that the reader knows. The log no longer gives the rows that this

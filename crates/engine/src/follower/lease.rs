@@ -146,6 +146,21 @@ fn moment(env: &Env) -> Moment {
     Moment { now, wall, share: env.share() }
 }
 
+/// Logs that a reader reads without a lease, because of `error`.
+pub(super) fn warn_of_no_lease(error: &Error) {
+    let remedy = match error.kind() {
+        ErrorKind::Denied => "allow it to create objects under manifest/",
+        _ => "free space in the store and open the reader again",
+    };
+    log::warn!(
+        target: "siltstone.reader",
+        "event=reader_without_lease: this reader cannot write a lease, and reads without one; \
+         a scan ends with Expired once a collector deletes what it reads; {remedy}, read at a \
+         checkpoint, or open it with the option reader_lease=False, as in \
+         options={{\"reader_lease\": False}}: {error}"
+    );
+}
+
 /// The error for a checkpoint that is gone.
 pub(crate) fn expired(checkpoint: CheckpointId) -> Error {
     siltstone_manifest::Refusal::Expired { checkpoint }.into()

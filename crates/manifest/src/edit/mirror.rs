@@ -187,8 +187,13 @@ impl NewHead {
     /// end with an error (rule S3). The first head begins a history.
     fn turns_back(&self, state: &Manifest) -> bool {
         let before = state.mirror.as_ref().and_then(|mirror| mirror.head.as_ref());
+        // An ingest behind all other data is not in the last sequence number. The mirror's count is
+        // the highest that it ever had, so a head of the same or a later state does not turn.
+        let lacks_jobs = self.behind < state.behind;
         before.is_none_or(|before| {
-            before.timeline != self.head.timeline || self.head.last_seq < before.last_seq
+            before.timeline != self.head.timeline
+                || self.head.last_seq < before.last_seq
+                || self.head.manifest < before.manifest && lacks_jobs
         })
     }
 

@@ -245,6 +245,30 @@ fn an_older_state_is_a_new_history() {
     assert_eq!(broken(&next), None);
 }
 
+/// X3, P6: a job behind all other data changes no last sequence number, so a state before it looks
+/// like the same moment.
+#[test]
+fn a_state_before_a_job_behind_is_a_new_history() {
+    let state = |id: u64, behind: u64| Manifest {
+        id: ManifestId(id),
+        behind: Some(behind),
+        ..source().allowing_behind()
+    };
+    let (early, late) = (state(3, 0), state(5, 1));
+    let empty = begun(ManifestId(1), MIRROR, &early, mirror(1, 1));
+    let export = |source: &Manifest, target: &Manifest| {
+        let claim = u128::from(target.id.get()) + 1;
+        exported(source, &claimed(target, claim, claim))
+    };
+    let with_job = export(&late, &exported(&early, &empty));
+    assert_eq!(with_job.timelines.len(), 1, "a job behind is no new history");
+    let back = export(&early, &with_job);
+    assert_eq!((back.timelines.len(), back.behind), (2, Some(1)), "no number is given twice");
+    assert_eq!(export(&early, &back).timelines.len(), 2, "the same state again");
+    assert_eq!(export(&state(4, 0), &back).timelines.len(), 2, "a later state without the job");
+    assert_eq!(export(&late, &back).timelines.len(), 2, "the job comes again");
+}
+
 /// X2: two exports pin the same source one after the other, and the one that pinned first reads the
 /// log last. Neither the manifests nor the rows may go back.
 #[test]
