@@ -353,6 +353,37 @@ def test_a_cancelled_checkpoint_is_made_all_the_same(url: str) -> None:
     run(work())
 
 
+def test_a_feed_goes_on_after_a_read_that_no_loop_runs(url: str) -> None:
+    """The work of the read has begun by then, and may move the feed forward."""
+
+    async def opened() -> tuple[aio.Database, aio.Changes]:
+        db = await aio.open(url)
+        for at in range(10):
+            await db.put(b"key%05d" % at, b"v")
+        await db.flush()
+        return db, await db.changes(since="oldest")
+
+    async def read(feed: aio.Changes) -> list[int]:
+        return pa.record_batch(await feed.read()).column("seq").to_pylist()
+
+    with asyncio.Runner() as runner:
+        db, feed = runner.run(opened())
+        for _ in range(20):
+            with pytest.raises(RuntimeError, match="no running event loop"):
+                feed.read(rows=1).send(None)
+            time.sleep(0.002)
+        seqs = runner.run(read(feed))
+        assert seqs == list(range(seqs[0], seqs[0] + 10))
+        runner.run(db.close())
+
+
+def test_an_open_that_no_loop_runs_leaves_nothing_open(url: str) -> None:
+    for _ in range(3):
+        with pytest.raises(RuntimeError, match="no running event loop"):
+            aio.open(url).__await__().send(None)
+    siltstone.open(url).close()
+
+
 def test_a_feed_goes_on_after_a_cancelled_read(url: str) -> None:
     """Also if the read had ended and its result was not taken. Before the fix such rows were
     skipped."""

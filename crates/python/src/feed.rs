@@ -209,10 +209,11 @@ impl Feed {
         let next = self.next(py, (rows, bytes), Arc::default())?;
         let read = self.or_behind(wait(py, self.process, next))?;
         let rows = |(changed, behind)| {
+            let rows = plain_rows(py, &changed)?;
             self.passed_on.passes(behind);
-            plain_rows(py, &changed)
+            Ok(rows)
         };
-        read.map(rows).transpose()
+        self.or_behind(read.map(rows).transpose())
     }
 
     fn _begin_read(&self, py: Python<'_>, rows: usize, bytes: usize) -> PyResult<Pending> {
@@ -222,8 +223,9 @@ impl Feed {
         let (passed_on, behind) = (Arc::clone(&self.passed_on), Arc::clone(&self.passed_on));
         let pending = Pending::running(self.process, next, move |py, read| match read {
             Some((array, place)) => {
+                let array = Py::new(py, ArrowArray::new(array))?;
                 passed_on.passes(place);
-                Ok(Py::new(py, ArrowArray::new(array))?.into_any())
+                Ok(array.into_any())
             }
             None => Ok(py.None()),
         });

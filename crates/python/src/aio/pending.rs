@@ -104,8 +104,20 @@ impl Pending {
         Pending::later(process, move || First::Waits(waits))
     }
 
-    /// One step: returns the asyncio future to wait for, or the result.
+    /// One step: returns the asyncio future to wait for, or the result. A step that fails ends the
+    /// wait.
     fn step(&self, py: Python<'_>) -> PyResult<Step> {
+        let stepped = self.try_step(py);
+        if !matches!(stepped, Ok(Step::Wait(_))) {
+            let given_up = self.given_up.lock().take();
+            if let Some(given_up) = given_up.filter(|_| stepped.is_err()) {
+                given_up();
+            }
+        }
+        stepped
+    }
+
+    fn try_step(&self, py: Python<'_>) -> PyResult<Step> {
         let state = std::mem::replace(&mut *self.state.lock(), PendingState::Over);
         let outcome = match state {
             PendingState::New(begin) => match (begin.into_inner(py)?)() {
@@ -135,12 +147,11 @@ impl Pending {
     /// Ends the wait. The work continues, unless it depends on the wait.
     fn stop(&self) {
         let state = std::mem::replace(&mut *self.state.lock(), PendingState::Over);
-        let is_over = matches!(state, PendingState::Over);
         if let PendingState::Waiting(port, id) = state {
             port.get().forget(id);
         }
         let given_up = self.given_up.lock().take();
-        if let Some(given_up) = given_up.filter(|_| !is_over) {
+        if let Some(given_up) = given_up {
             given_up();
         }
     }
