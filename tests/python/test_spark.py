@@ -175,6 +175,26 @@ def test_frames_of_one_state_share_a_pin_and_a_driver_has_sixteen(spark, written
     assert made_for_spark(url) <= 1
 
 
+def test_calls_that_return_no_frame_end_no_frame(spark, written, tmp_path) -> None:
+    db, url = written
+    frame = kv.scan(spark, url)
+    assert made_for_spark(url) == 1
+    for n in range(17):
+        db.put(b"zz", b"%d" % n).wait()
+        assert kv.count(url) == len(ROWS) + 1
+    merged = frame_of_table(spark, pa.table({"key": [b"zz"], "value": [b"merged"]}))
+    kv.merge(merged, url, key="key", db=db)
+    exported = kv.export_parquet(spark, url, str(tmp_path / "files"))
+    assert exported.rows == len(ROWS) + 1
+    with pytest.raises(siltstone.Invalid, match="exclude each other"):
+        kv.count(url, start=b"a", prefix=b"b")
+    assert made_for_spark(url) == 1, "a call leaves its checkpoint"
+    db.compact()
+    siltstone.admin.gc(url, min_age=0)
+    assert rows(frame) == list(ROWS.items())
+    assert kv.release() == 1
+
+
 def test_a_failing_provider_keeps_no_other_task(written, monkeypatch) -> None:
     url = written[1]
     monkeypatch.setenv("TEST_PROVIDER", "there")

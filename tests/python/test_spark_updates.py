@@ -147,16 +147,16 @@ def test_an_update_is_applied_once(spark, places) -> None:
 @pytest.mark.parametrize("call", [kv.merge, kv.update_columns])
 def test_a_column_that_is_added_during_an_update_is_kept(spark, places, monkeypatch, call) -> None:
     """The rows of the tasks may have a column that the table did not have when the call began."""
-    reading = _merge.reading
+    kept_for_a_call = _merge.kept_for_a_call
 
     def later(*given, **named):
         with siltstone.open(places) as db:
             db.table.add_column(pa.field("more", pa.string()))
             row = {"land": "DE", "id": 1, "note": "new", "n": 1, "more": "kept"}
             db.table.put([row]).wait()
-        return reading(*given, **named)
+        return kept_for_a_call(*given, **named)
 
-    monkeypatch.setattr(_merge, "reading", later)
+    monkeypatch.setattr(_merge, "kept_for_a_call", later)
     changed = spark.sql("SELECT 'DE' AS land, 1L AS id, 'set' AS note")
     assert call(changed, places, key=["land", "id"]).rows == 1
     monkeypatch.undo()

@@ -12,6 +12,7 @@ from siltstone.merging import MergeOperatorSource
 from siltstone.options import Options
 from siltstone.spark._arguments import check_session
 from siltstone.spark._jobs import described
+from siltstone.spark._pins import kept_for_a_call
 from siltstone.spark._scan import scan
 
 if TYPE_CHECKING:
@@ -75,33 +76,34 @@ def export_parquet(
     from pyspark.sql import Observation  # noqa: PLC0415
     from pyspark.sql import functions as sf  # noqa: PLC0415
 
-    frame = scan(
-        spark,
-        url,
-        checkpoint=checkpoint,
-        where=where,
-        start=start,
-        end=end,
-        prefix=prefix,
-        columns=columns,
-        partitions=partitions,
-        as_bytes=as_bytes,
-        options=options,
-        store_options=store_options,
-        merge_operator=merge_operator,
-    )
-    text = f"siltstone: export {url} to {path}"
-    ignores = mode.casefold() == "ignore"
-    # With "ignore" Spark runs no job if the folder exists, and the observation would never end.
-    # Spark Connect has no other name for "error".
-    saved = "error" if ignores or mode.casefold() in MUST_NOT_EXIST else mode
-    counted = Observation()
-    observed = frame.observe(counted, sf.count(sf.lit(1)).alias("rows"))
-    try:
-        with described(spark, text):
-            observed.write.parquet(path, mode=saved, compression=compression)
-    except AnalysisException as error:
-        if not ignores or PATH_EXISTS not in str(error):
-            raise
-        return ParquetExport(path, 0)
-    return ParquetExport(path, int(counted.get["rows"]))
+    with kept_for_a_call(url, checkpoint, store_options) as at:
+        frame = scan(
+            spark,
+            url,
+            checkpoint=at,
+            where=where,
+            start=start,
+            end=end,
+            prefix=prefix,
+            columns=columns,
+            partitions=partitions,
+            as_bytes=as_bytes,
+            options=options,
+            store_options=store_options,
+            merge_operator=merge_operator,
+        )
+        text = f"siltstone: export {url} to {path}"
+        ignores = mode.casefold() == "ignore"
+        # With "ignore" Spark runs no job if the folder exists, and the observation would never end.
+        # Spark Connect has no other name for "error".
+        saved = "error" if ignores or mode.casefold() in MUST_NOT_EXIST else mode
+        counted = Observation()
+        observed = frame.observe(counted, sf.count(sf.lit(1)).alias("rows"))
+        try:
+            with described(spark, text):
+                observed.write.parquet(path, mode=saved, compression=compression)
+        except AnalysisException as error:
+            if not ignores or PATH_EXISTS not in str(error):
+                raise
+            return ParquetExport(path, 0)
+        return ParquetExport(path, int(counted.get["rows"]))

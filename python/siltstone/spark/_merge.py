@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 import siltstone
 from siltstone import ingest
+from siltstone._checkpoints import CheckpointLike
 from siltstone._open import StoreOptionsSource, Url
 from siltstone.exceptions import Invalid
 from siltstone.options import Options, Seconds
@@ -37,7 +38,7 @@ from siltstone.spark._creation import removed_on_failure
 from siltstone.spark._equal_keys import check_keys_differ
 from siltstone.spark._load import rows_for, staging_of
 from siltstone.spark._matching import Key, PreparedFrame, prepared_rows, table_at
-from siltstone.spark._pins import reading
+from siltstone.spark._pins import kept_for_a_call, reading
 from siltstone.spark._staging import Staged, Staging, stage
 from siltstone.spark._tasks import FIRST_ROWS, as_binary, large_values_of, pieces, reader_of
 
@@ -215,9 +216,14 @@ def _merged_into(
     :param expires: when the merged rows expire.
     """
 
+    url, store_options = submission.url, submission.store_options
+
     def tasks(job: ingest.Job) -> list[Staged]:
-        given = (submission.url, None, options, submission.store_options)
-        with reading(*given, newest=True) as (reader, held):
+        with kept_for_a_call(url, None, store_options, newest=True) as at:
+            return tasks_at(at, job)
+
+    def tasks_at(at: CheckpointLike, job: ingest.Job) -> list[Staged]:
+        with reading(url, at, options, store_options) as (reader, held):
             text = text_of(reader)
             current = first if first.rows.schema in (None, text) else again(str(text))
             rows = current.rows

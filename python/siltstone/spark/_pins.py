@@ -9,6 +9,7 @@ import logging
 import os
 import pickle
 import threading
+import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -32,6 +33,7 @@ __all__ = [
     "blocks",
     "check_reachable",
     "following",
+    "kept_for_a_call",
     "pin",
     "pinned_reader",
     "reading",
@@ -71,6 +73,8 @@ class _Kept:
     url: Url
     checkpoint: Checkpoint
     store_options: StoreOptionsSource | None
+    call: str | None = None
+    """The call that deletes it; None: the frames of this driver share it."""
 
 
 class _Keeper:
@@ -93,19 +97,27 @@ class _Keeper:
                 ).start()
                 atexit.register(self.release)
             others = [one for one in self._kept if one.checkpoint.id != kept.checkpoint.id]
-            here = [one for one in others if one.url == kept.url]
+            here = [one for one in others if one.url == kept.url and one.call is None]
             # The engine has deleted those beyond the limit.
-            gone = here[: max(len(here) + 1 - MOST, 0)]
+            gone = here[: max(len(here) + 1 - MOST, 0)] if kept.call is None else []
             self._kept = [*(one for one in others if one not in gone), kept]
 
     def release(self) -> int:
-        """Deletes the kept checkpoints; returns their number."""
+        """Deletes the kept checkpoints that frames share; returns their number."""
         with self._lock:
             if self._process != os.getpid():
                 return 0
-            kept, self._kept = self._kept, []
+            kept = [one for one in self._kept if one.call is None]
+            self._kept = [one for one in self._kept if one.call is not None]
         self._delete(kept)
         return len(kept)
+
+    def drop(self, call: str) -> None:
+        """Deletes the checkpoint of a call."""
+        with self._lock:
+            kept = [one for one in self._kept if one.call == call]
+            self._kept = [one for one in self._kept if one.call != call]
+        self._delete(kept)
 
     def _delete(self, kept: list[_Kept]) -> None:
         for one in kept:
@@ -134,9 +146,9 @@ class _Keeper:
     def _renew(self, one: _Kept) -> None:
         """Extends the life of a checkpoint, unless more than half of it is left."""
         try:
-            pin(one.url, one.store_options, LIFETIME, one.checkpoint)
+            pin(one.url, one.store_options, LIFETIME, one.checkpoint, one.call)
         except (siltstone.Expired, siltstone.NotFound) as error:
-            # The driver has pinned sixteen later states since, or the database was destroyed.
+            # The driver has pinned sixteen later states since, or the call or the database ended.
             LOG.info("frames of an earlier state of %s cannot be read any more: %s", one.url, error)
             with self._lock:
                 self._kept = [kept for kept in self._kept if kept != one]
@@ -157,15 +169,19 @@ def pin(
     store_options: StoreOptionsSource | None,
     lifetime: float,
     source: CheckpointLike | None = None,
+    call: str | None = None,
 ) -> Checkpoint:
     """A checkpoint of the state that is durable now, or of `source`, which all frames of this Spark
     driver share. One driver has at most sixteen in a database; the next state replaces the one that
     expires first.
 
+    :param call: the call that has a checkpoint of its own.
     :raises NotFound, Expired, Denied, Unavailable, Corruption: as
         `siltstone.admin.create_checkpoint`.
     """
     holder = [("made_by", "siltstone.spark"), ("driver", driver_name())]
+    if call is not None:
+        holder.append(("call", call))
     return _native.pin_shared(_text(url), _store(store_options), holder, lifetime, source)
 
 
@@ -206,18 +222,14 @@ def pinned_reader(
     options: Options | Mapping[str, Any] | None = None,
     store_options: StoreOptionsSource | None = None,
     merge_operator: MergeOperatorSource | None = None,
-    newest: bool = False,
 ) -> tuple[siltstone.Reader, Pinned]:
     """A reader at `checkpoint`, or at a new one of the state that is durable now, and its pickle.
 
-    :param newest: read the durable state also in a block of `pinned`.
     :raises Invalid: a database in the memory of this process, which no worker can reach.
     :raises NotFound, Expired, Denied, Unavailable, Corruption: as `open_reader`.
     """
     check_reachable(url)
-    at = checkpoint
-    if at is None and not newest:
-        at = _checkpoint_of_block(url)
+    at = _checkpoint_of_block(url) if checkpoint is None else checkpoint
     with explained_absence():
         if at is None:
             made = pin(url, store_options, LIFETIME)
@@ -237,19 +249,49 @@ def pinned_reader(
 
 
 @contextmanager
+def kept_for_a_call(
+    url: Url,
+    checkpoint: CheckpointLike | None,
+    store_options: StoreOptionsSource | None,
+    newest: bool = False,
+) -> Iterator[CheckpointLike]:
+    """The checkpoint that a call reads which ends with its jobs: `checkpoint`, or that of the block
+    of `pinned`, or one of the state that is durable now, which ends with the call. It is not among
+    the sixteen of the driver's frames, so no number of calls ends a frame.
+
+    :param newest: read the durable state also in a block of `pinned`.
+    :raises Invalid, NotFound, Expired, Denied, Unavailable, Corruption: as `pinned_reader`.
+    """
+    check_reachable(url)
+    at = checkpoint
+    if at is None and not newest:
+        at = _checkpoint_of_block(url)
+    if at is not None:
+        yield at
+        return
+    call = uuid.uuid4().hex
+    with explained_absence():
+        made = pin(url, store_options, LIFETIME, call=call)
+    _keeper.keep(_Kept(url, made, store_options, call))
+    try:
+        yield made
+    finally:
+        _keeper.drop(call)
+
+
+@contextmanager
 def reading(
     url: Url,
     checkpoint: CheckpointLike | None,
     options: Options | Mapping[str, Any] | None = None,
     store_options: StoreOptionsSource | None = None,
     merge_operator: MergeOperatorSource | None = None,
-    newest: bool = False,
 ) -> Iterator[tuple[siltstone.Reader, Pinned]]:
     """As `pinned_reader`, for the block that plans what is read.
 
     :raises Invalid, NotFound, Expired, Denied, Unavailable, Corruption: as `pinned_reader`.
     """
-    reader, held = pinned_reader(url, checkpoint, options, store_options, merge_operator, newest)
+    reader, held = pinned_reader(url, checkpoint, options, store_options, merge_operator)
     with reader:
         yield reader, held
 

@@ -28,7 +28,7 @@ from siltstone.spark._columns import (
 )
 from siltstone.spark._estimates import numbers, row_bytes
 from siltstone.spark._jobs import described, task
-from siltstone.spark._pins import reading
+from siltstone.spark._pins import kept_for_a_call, reading
 from siltstone.spark._ranges import Range, cuts, ranges
 from siltstone.spark._tasks import COUNTED, count_ranges, counted, read_ranges
 
@@ -201,15 +201,16 @@ def count(
     spark = spark or Sessions.getActiveSession()
     if spark is not None:
         check_session(spark)
-    state = reading(url, checkpoint, options, store_options, merge_operator)
-    with state as (reader, held):
-        table = None if as_bytes else text_of(reader)
-        first, last = key_range(table, where, start, end, prefix)
-        if spark is None:
-            return counted(reader, first, last)
-        session = spark
-        pieces = split(reader, first, last, lambda: slots(session))
-    return _counted_in_tasks(session, f"siltstone: count {url}", held.reader, pieces)
+    with kept_for_a_call(url, checkpoint, store_options) as at:
+        state = reading(url, at, options, store_options, merge_operator)
+        with state as (reader, held):
+            table = None if as_bytes else text_of(reader)
+            first, last = key_range(table, where, start, end, prefix)
+            if spark is None:
+                return counted(reader, first, last)
+            session = spark
+            pieces = split(reader, first, last, lambda: slots(session))
+        return _counted_in_tasks(session, f"siltstone: count {url}", held.reader, pieces)
 
 
 def _counted_in_tasks(
