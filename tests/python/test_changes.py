@@ -224,6 +224,26 @@ def test_an_ingest_is_told_by_what_was_staged(tmp_path) -> None:
         assert rows([first, *feed]) == [*bulk, ("put", key(3), b"later")]
 
 
+def test_a_feed_without_a_consumer_reads_ingests_within_the_grace(tmp_path) -> None:
+    """A collection deleted the object that lists the staged tables as soon as the job was over."""
+    with siltstone.open(tmp_path) as db:
+        db.put(key(0), b"first").wait()
+        since = changes.latest(tmp_path)
+        job = ingest.Job(tmp_path)
+        with job.writer(0) as writer:
+            writer.add(key(1), b"bulk")
+        db.ingest(job.commit([writer.finish()])).wait()
+        db.load(pa.table({"key": [key(2)], "value": [b"loaded"]}))
+        db.flush(memtable=True)
+        db.compact()
+        siltstone.admin.gc(tmp_path)
+        told = [("put", key(1), b"bulk"), ("put", key(2), b"loaded")]
+        assert rows(changes.begin(tmp_path, since=since)) == told
+        siltstone.admin.gc(tmp_path, min_age=0)
+        with pytest.raises(siltstone.Expired):
+            rows(changes.begin(tmp_path, since=since))
+
+
 @pytest.mark.parametrize("replaced", [(key(3), key(8)), (key(3), None), (None, None)])
 def test_a_replaced_range_is_one_range_delete(tmp_path, replaced) -> None:
     with siltstone.open(tmp_path) as db:

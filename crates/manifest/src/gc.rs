@@ -58,8 +58,8 @@ pub struct Evidence {
     /// The first version covered by a since-lease of the newest manifest: no boundary reaches it
     /// (rule L7).
     pub kept_from: Option<ManifestId>,
-    /// As `named`: the last version from `kept_from` on that contains each pending job and reserved
-    /// batch name (rule L8).
+    /// As `named`: the last version that contains each pending job and reserved batch name (rules
+    /// M5, L8).
     pub kept: BTreeMap<PinnedName, ManifestId>,
     /// Objects that became garbage after this time stay, if readers without a checkpoint may still
     /// request them. It only delays deletes; it is never a reason for one.

@@ -126,6 +126,11 @@ rules! {
     /// M5: every manifest above the boundary keeps its tables. Without it a table of such a
     /// manifest is gone.
     ManifestsKeepTables,
+    /// M5, L8: every manifest above the boundary keeps its pending jobs and the names left by older
+    /// writers. Without it a feed meets a job in the log whose closing object was collected as soon
+    /// as the job was adopted; or a restore voids a job whose rows a reader under a since-lease has
+    /// read in the log, and its tables are collected.
+    ManifestsKeepPending,
     /// G1: the collector lists objects first and reads manifests last. In another order it deletes
     /// a table that was committed in between.
     CollectorOrder,
@@ -205,10 +210,6 @@ rules! {
     /// even if age, bytes or a full store demand more. Without it a version that a reader moved to
     /// is collected under its lease.
     HonourSince,
-    /// L8: the pending jobs and the names left by older writers, in each version that a since-lease
-    /// covers, are alive. Without it a restore voids a job whose rows a reader of that version has
-    /// read in the log, and its tables are collected under the lease.
-    SinceKeepsPending,
     /// L2: a reader joins a lease only at a version that has the newest tables. Without it a reader
     /// reads tables that are newer than those that the lease covers: they are compacted, collected,
     /// and missing.

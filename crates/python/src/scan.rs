@@ -293,9 +293,12 @@ impl ScanState {
         }
         self.next = 0;
         self.refill_rows = (wanted * 2).min(MAX_ROWS);
+        // A scan that has paused may pass millions of entries. Threads that wait for the lock get
+        // it only if it is released for longer than they take to wake.
+        let mut keeps_lock = wanted <= ROWS_WITH_LOCK;
         let filled = loop {
             let (filled, none) = match pull {
-                Pull::Scan(scan) if wanted <= ROWS_WITH_LOCK => {
+                Pull::Scan(scan) if keeps_lock => {
                     let reached = &mut self.reached;
                     (make(py, scan, made, (wanted, yields), reached), made.is_empty())
                 }
@@ -310,6 +313,7 @@ impl ScanState {
             // next fill returns again.
             match filled {
                 Ok(FillOutcome::NeedsBlocks) if none => {
+                    keeps_lock = false;
                     wait(py, process, pull.fetch())?;
                     // Nothing is fetched after many entries without a row, and nothing waits.
                     py.check_signals()?;

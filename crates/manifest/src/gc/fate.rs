@@ -207,10 +207,7 @@ impl<'a> ObjectJudge<'a> {
         let leased: BTreeSet<_> = leased.collect();
         let pinned = evidence.pinned.needed(&checkpoints);
         self.pinned = self.read_names(pinned);
-        let since = self.rules.has(Rule::SinceKeepsPending).then_some(evidence.kept_from).flatten();
-        let covered = evidence.kept.iter().filter(|(_, last)| since.is_some_and(|u| **last >= u));
-        let leased = evidence.pinned.needed(&leased).chain(covered.map(|(name, _)| *name));
-        self.leased = self.read_names(leased);
+        self.leased = self.read_names(evidence.pinned.needed(&leased));
         if self.rules.has(Rule::HonourReservations) {
             let reserved = newest.reserved.iter().copied();
             self.reserved.extend(reserved.map(ObjectName::Compacted));
@@ -396,6 +393,7 @@ impl<'a> ObjectJudge<'a> {
         match self.keeper(name) {
             Some(alive) => CollectDecision::Alive(alive),
             None if self.rules.has(Rule::ManifestsKeepTables) && above() => CollectDecision::Young,
+            None if self.is_in_a_log(PinnedName::Object(name)) => CollectDecision::Young,
             None if self.newest.features.keeps_tables() => {
                 CollectDecision::Alive(Alive::SinceRepair)
             }
@@ -431,9 +429,18 @@ impl<'a> ObjectJudge<'a> {
             false if self.newest.features.keeps_tables() => {
                 CollectDecision::Alive(Alive::SinceRepair)
             }
+            false if self.is_in_a_log(PinnedName::Job(job)) => CollectDecision::Young,
             false if by_clock || self.has_ended(job) => CollectDecision::Dead(DeadReason::Unnamed),
             false => CollectDecision::Alive(Alive::Staged),
         }
+    }
+
+    /// Whether the log of a manifest above the boundary may reference `name`. The newest manifest
+    /// has rules of its own.
+    fn is_in_a_log(&self, name: PinnedName) -> bool {
+        let between = |last: &ManifestId| *last > self.manifests.1 && *last < self.newest.id;
+        let keeps = self.rules.has(Rule::ManifestsKeepPending);
+        keeps && self.evidence.kept.get(&name).is_some_and(between)
     }
 
     fn has_ended(&self, job: JobId) -> bool {

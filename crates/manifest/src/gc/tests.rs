@@ -486,6 +486,28 @@ fn staged_tables_go_once_their_job_has_ended_for_good() {
     assert_eq!(goes(named, open, Rules::ALL), 1);
 }
 
+/// M5: a version above the boundary shows the job as pending, so its log may name it.
+#[test]
+fn the_log_of_a_manifest_above_the_boundary_keeps_what_it_names() {
+    let open = JobId(ulid_bits(9_000, 1));
+    let ended =
+        RememberedIngest { job: open, outcome: IngestOutcome::Adopted(Seq(60)), reason: None };
+    let newest = || Manifest { remembered_ingests: vec![ended.clone()], ..manifest() };
+    let batch = ObjectName::Compacted(SstId(900));
+    let goes = |last: u64, rules: Rules| {
+        let listed = [staged(open), vec![object(batch, 1)], numbered(3..=5)].concat();
+        let mut found = with_newest(evidence(listed, 45), newest());
+        for name in [PinnedName::Job(open), PinnedName::Object(batch)] {
+            found.kept.insert(name, ManifestId(last));
+        }
+        let all = dead(&found, rules).deletes;
+        let not_manifest = |name: &&ObjectName| !matches!(name, ObjectName::Manifest(_));
+        all.iter().filter(not_manifest).count()
+    };
+    assert_eq!((goes(3, Rules::ALL), goes(4, Rules::ALL)), (3, 0));
+    assert_eq!(goes(4, Rules::ALL.without(Rule::ManifestsKeepPending)), 3);
+}
+
 /// N11: a job ends when a later version replaced its record, or its application was forgotten. Its
 /// closing object records its application and stays as long as a table of the job does.
 #[test]
@@ -625,7 +647,8 @@ fn no_boundary_reaches_a_since_lease() {
 fn versions_of_a_since_lease_keep_pending_jobs_and_names() {
     let (name, job) = (SstId(95), JobId(77));
     let staged = ObjectName::IngestSst(job, SstId(96));
-    let listed = vec![object(ObjectName::Compacted(name), 1), object(staged, 1)];
+    let objects = vec![object(ObjectName::Compacted(name), 1), object(staged, 1)];
+    let listed = [objects, numbered(3..=5)].concat();
     let before = Manifest {
         id: ManifestId(4),
         left: vec![name],
@@ -637,14 +660,16 @@ fn versions_of_a_since_lease_keep_pending_jobs_and_names() {
     };
     let newest = Manifest { ingest_horizon: UnixMillis(u64::MAX), ..manifest() };
     let goes = |from: Option<u64>, rules: Rules| {
-        let mut found = evidence(listed.clone(), 10);
+        let mut found = evidence(listed.clone(), 9_999);
         found.kept_from = from.map(ManifestId);
         found.note(&before);
-        dead(&with_newest(found, newest.clone()), rules).deletes
+        let mut all = dead(&with_newest(found, newest.clone()), rules).deletes;
+        all.retain(|name| !matches!(name, ObjectName::Manifest(_)));
+        all
     };
     assert_eq!(goes(Some(4), Rules::ALL), []);
     let both = vec![ObjectName::Compacted(name), staged];
-    assert_eq!(goes(Some(4), Rules::ALL.without(Rule::SinceKeepsPending)), both);
+    assert_eq!(goes(Some(4), Rules::ALL.without(Rule::ManifestsKeepPending)), both);
     assert_eq!([goes(Some(5), Rules::ALL), goes(None, Rules::ALL)], [both.clone(), both]);
 }
 
