@@ -89,7 +89,8 @@ def changes(
         before `since`. The operands of an operator that is not built in have no such values.
     :param as_bytes: read a table's keys and values as they are stored.
     :param store_options: as for `scan`.
-    :raises Expired: here or in the task: the next changes are not kept any more.
+    :raises Expired: here or in the task: the next changes are not kept any more. A consumer keeps
+        them: ``siltstone.changes.begin(url, consumer="audit", since=since)``.
     :raises Invalid, NotFound, Denied, Unavailable: as `siltstone.changes.begin`; Invalid for a
         table with a column of a name that a change has, and for `before` without a checkpoint.
     :raises Unsupported: as `scan`; in the task, merges into a table, and rows of a schema that has
