@@ -126,7 +126,7 @@ pub(crate) async fn pause() {
 
 /// Waits for something that happens behind the reads.
 pub(crate) async fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    for _ in 0..500 {
+    for _ in 0..5000 {
         if holds() {
             return;
         }

@@ -19,8 +19,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from pace_for_tests import PATIENCE, until
-from postgres_for_tests import free_port
+from pace_for_tests import PATIENCE
+from postgres_for_tests import on_a_free_port
 
 PACKAGE = "mariadb-server-core"
 MISSING = "no MariaDB on this machine: apt-get install mariadb-server-core"
@@ -124,26 +124,27 @@ def mariadb() -> Iterator[str]:
             bootstrap, input=script.encode(), env=environment(), capture_output=True, check=False
         )
         assert made.returncode == 0, made.stderr.decode(errors="replace")
-        port = free_port()
-        listen = ["--bind-address=127.0.0.1", f"--port={port}", f"--init-file={data}/setup.sql"]
-        with (data / "log").open("wb") as log:
-            running = subprocess.Popen(
-                [*command, *listen], env=environment(), stdout=log, stderr=log
-            )
+
+        def serve(port: int) -> subprocess.Popen[bytes]:
+            listen = ["--bind-address=127.0.0.1", f"--port={port}"]
+            listen += [f"--init-file={data}/setup.sql"]
+            with (data / "log").open("wb") as log:
+                return subprocess.Popen(
+                    [*command, *listen], env=environment(), stdout=log, stderr=log
+                )
+
+        def answers(port: int) -> bool:
+            with (
+                contextlib.suppress(OSError),
+                socket.create_connection(("127.0.0.1", port)) as to,
+            ):
+                # It greets once it has run the file of statements.
+                to.settimeout(1.0)
+                return to.recv(1) != b""
+            return False
+
+        running, port = on_a_free_port(serve, answers, data / "log")
         try:
-
-            def answers() -> bool:
-                assert running.poll() is None, (data / "log").read_text()
-                with (
-                    contextlib.suppress(OSError),
-                    socket.create_connection(("127.0.0.1", port)) as to,
-                ):
-                    # It greets once it has run the file of statements.
-                    to.settimeout(1.0)
-                    return to.recv(1) != b""
-                return False
-
-            until(answers)
             yield f"mysql://siltstone:{PASSWORD}@127.0.0.1:{port}/siltstone"
         finally:
             running.send_signal(signal.SIGTERM)

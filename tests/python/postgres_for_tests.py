@@ -11,7 +11,7 @@ import signal
 import socket
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from pace_for_tests import PATIENCE, until
@@ -29,10 +29,24 @@ def programs() -> Path | None:
     return Path(package.origin).parent / "pginstall" / "bin"
 
 
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
+def on_a_free_port(
+    serve: Callable[[int], subprocess.Popen[bytes]], answers: Callable[[int], bool], log: Path
+) -> tuple[subprocess.Popen[bytes], int]:
+    """A server and its port. If another process takes a port between its choice and its use, the
+    server ends, and is started on another port."""
+    for _ in range(5):
+        with socket.socket() as listener:
+            listener.bind(("127.0.0.1", 0))
+            port = int(listener.getsockname()[1])
+        server = serve(port)
+        try:
+            until(lambda server=server, port=port: server.poll() is not None or answers(port))
+        except BaseException:
+            server.kill()
+            raise
+        if server.poll() is None:
+            return server, port
+    raise AssertionError(log.read_text())
 
 
 @contextlib.contextmanager
@@ -53,21 +67,21 @@ def postgres() -> Iterator[str]:
         make = [folder / "initdb", "-D", data / "data", "-U", "siltstone", "-A", "scram-sha-256"]
         more = [f"--pwfile={password}", "-N", "--locale=C", "-E", "UTF8"]
         subprocess.run([*make, *more], user=user, check=True, capture_output=True, cwd=data)
-        port = free_port()
-        serve = [folder / "postgres", "-D", data / "data", "-p", str(port), "-k", data]
-        with (data / "log").open("wb") as log:
-            server = subprocess.Popen(
-                [*serve, "-h", "127.0.0.1"], user=user, stdout=log, stderr=log, cwd=data
-            )
+
+        def serve(port: int) -> subprocess.Popen[bytes]:
+            command = [folder / "postgres", "-D", data / "data", "-p", str(port), "-k", data]
+            with (data / "log").open("wb") as log:
+                return subprocess.Popen(
+                    [*command, "-h", "127.0.0.1"], user=user, stdout=log, stderr=log, cwd=data
+                )
+
+        def answers(port: int) -> bool:
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)):
+                return True
+            return False
+
+        server, port = on_a_free_port(serve, answers, data / "log")
         try:
-
-            def answers() -> bool:
-                assert server.poll() is None, (data / "log").read_text()
-                with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)):
-                    return True
-                return False
-
-            until(answers)
             yield f"postgres://siltstone:canary-5432@127.0.0.1:{port}/postgres"
         finally:
             server.send_signal(signal.SIGINT)

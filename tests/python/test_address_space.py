@@ -75,7 +75,7 @@ def test_a_cache_larger_than_the_address_space_is_no_abort_at_open(full: str) ->
 
 
 LARGE_VALUES = """
-import resource, sys, time, siltstone
+import resource, sys, siltstone
 _, url, call = sys.argv
 MIB = 1 << 20
 
@@ -95,13 +95,14 @@ calls = {
     "pop": lambda db: db.pop(b"k"),
 }
 value = bytes(100 * MIB)
-with siltstone.open(url, options={"max_batch_bytes": 1 << 30, "compression": "none"}) as db:
+# With this deadline, a request that is repeated does not end before the test stops the process.
+options = {"max_batch_bytes": 1 << 30, "compression": "none", "deadline": 3600}
+with siltstone.open(url, options=options) as db:
     # Memory that an earlier write has released is used again, so a write is the first large one.
     first = b"small" if call in ("put", "batch") else value
     db.put(b"k", first)
     db.flush(memtable=call.endswith("table"))
     db.get(b"k")
-    before = time.monotonic()
     limit(20 * MIB)
     try:
         calls[call.removesuffix("-table")](db)
@@ -109,7 +110,6 @@ with siltstone.open(url, options={"max_batch_bytes": 1 << 30, "compression": "no
     except siltstone.Unavailable as error:
         print(error)
     limit(None)
-    assert time.monotonic() - before < 5, "the request was repeated"
     db.put(b"z", b"1").wait()
     assert db.get(b"k") == first
 """

@@ -63,7 +63,8 @@ def test_a_closed_handle_is_closed_for_all_who_wait(url: str) -> None:
         async def fill(i: int) -> None:
             await db.put(b"%03d" % i, b"v" * 1000)
 
-        fills = [asyncio.create_task(fill(i)) for i in range(50)]
+        # There is room for eight of them a second, so a stall of the machine does not end them all.
+        fills = [asyncio.create_task(fill(i)) for i in range(1000)]
         # All tasks have begun: some were accepted at once, the others wait for room.
         await asyncio.sleep(0)
         await asyncio.sleep(0)
@@ -419,7 +420,7 @@ def test_a_loop_that_was_interrupted_completes_later_waits(url: str) -> None:
     db = loop.run_until_complete(begin())
     with pytest.raises(KeyboardInterrupt):
         loop.run_until_complete(main(db))
-    loop.run_until_complete(asyncio.wait_for(db.close(), 10))
+    loop.run_until_complete(asyncio.wait_for(db.close(), PATIENCE))
     assert sum(wait.done() for wait in waits) >= 4
     for task in asyncio.all_tasks(loop):
         task.cancel()

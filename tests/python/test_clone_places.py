@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shutil
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 import siltstone
+from pace_for_tests import until
 from siltstone import Parent
 from siltstone.cli import main
 
@@ -95,10 +95,7 @@ def test_opening_the_parent_tells_of_clones_that_are_not_at_their_places(
     shutil.rmtree(url + "-removed")
     told = f'event=clone_lost .*place="file://{url}-removed"'
     with siltstone.open(url):
-        until = time.monotonic() + 10
-        while not re.search(told, caplog.text) and time.monotonic() < until:
-            time.sleep(0.02)
-    assert re.search(told, caplog.text)
+        until(lambda: re.search(told, caplog.text))
     assert caplog.text.count("clone_lost") == 1
 
 

@@ -645,7 +645,7 @@ def test_an_ingest_waits_for_compaction_and_no_put_does(tmp_path) -> None:
 
 def test_a_full_queue_is_installed_before_its_time(tmp_path) -> None:
     url = str(tmp_path / "db")
-    with siltstone.open(url, options={"l0_manifest_commit_interval": 60, "deadline": 5}) as db:
+    with siltstone.open(url, options={"l0_manifest_commit_interval": 3600}) as db:
         db.put(b"first", b"1")
         db.flush(memtable=True)
         for n in range(20):

@@ -166,7 +166,7 @@ fn an_upload_that_fails_or_is_dropped_is_aborted() {
         }
         _ => status("404 Not Found", "<Code>NoSuchKey</Code>"),
     });
-    let is_aborted = || notified.recv_timeout(std::time::Duration::from_secs(10)).is_ok();
+    let is_aborted = || notified.recv_timeout(std::time::Duration::from_secs(60)).is_ok();
     assert!(upload(&server, BYTES).is_err(), "the last part is refused at the end");
     assert!(is_aborted());
     assert!(upload(&server, 80 << 20).is_err(), "a part is refused during the writes");

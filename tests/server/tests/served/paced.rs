@@ -7,19 +7,33 @@ use siltstone_test_server::pace::{Bandwidth, LatencyModel};
 use siltstone_test_server::{Kind, ServerConfig};
 use std::time::{Duration, Instant};
 
+/// The shortest time of a request in a few tries, until one is shorter than `most`: a busy machine
+/// only adds to each.
+fn quickest(most: Duration, mut request: impl FnMut()) -> Duration {
+    let mut shortest = Duration::MAX;
+    for _ in 0..8 {
+        let began = Instant::now();
+        request();
+        shortest = shortest.min(began.elapsed());
+        if shortest < most {
+            break;
+        }
+    }
+    shortest
+}
+
 #[test]
 fn requests_take_their_latency() {
     let config = ServerConfig { latency: LatencyModel::fixed(), ..ServerConfig::default() };
     let mut served = Served::new(config);
     for (kind, least) in [("PUT", 28), ("GET", 25)] {
-        let began = Instant::now();
-        served.send(kind, "a", &[], b"1");
-        let took = began.elapsed();
+        let most = Duration::from_millis(least + 200);
+        let took = quickest(most, || drop(served.send(kind, "a", &[], b"1")));
         assert!(took >= Duration::from_millis(least), "{kind}: {took:?}");
-        assert!(took < Duration::from_millis(least + 200), "{kind}: {took:?}");
+        assert!(took < most, "{kind}: {took:?}");
     }
     let log = served.server.log().take();
-    assert_eq!(round_trips(&log), 2);
+    assert_eq!(round_trips(&log), log.len());
     assert!(log[0].ended - log[0].began >= Duration::from_millis(27), "{log:?}");
 }
 
@@ -29,12 +43,12 @@ fn bytes_take_their_bandwidth() {
     let body = vec![b'b'; 200_000];
     let rate = Bandwidth { shared: Some(1_000_000), single: None };
     served.server.set_pace(LatencyModel::default(), rate);
+    let most = Duration::from_millis(800);
     for method in ["PUT", "GET"] {
-        let began = Instant::now();
-        served.send(method, "a", &[], if method == "PUT" { &body } else { b"" });
-        let took = began.elapsed();
+        let sent: &[u8] = if method == "PUT" { &body } else { b"" };
+        let took = quickest(most, || drop(served.send(method, "a", &[], sent)));
         assert!(took >= Duration::from_millis(195), "{method}: {took:?}");
-        assert!(took < Duration::from_millis(800), "{method}: {took:?}");
+        assert!(took < most, "{method}: {took:?}");
     }
 }
 
